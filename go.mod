@@ -1,0 +1,3 @@
+module github.com/wed-sql/wed_sql
+
+go 1.26.0
