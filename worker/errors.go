@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What is missing when a worker cannot start, or when its flow was dropped
+// while it ran. Run's errors wrap them.
+var (
+	ErrNoExtension  = errors.New("the extension wed_sql is not installed in this database")
+	ErrNoFlow       = errors.New("there is no such flow")
+	ErrNoTransition = errors.New("no rule of the flow fires this transition")
+)
+
+// ErrFailed is wrapped by Run's error when Config.Once is set and some jobs
+// were rolled back.
+var ErrFailed = errors.New("some jobs were rolled back")
+
+// errNothing is what a handler's nil state becomes.
+var errNothing = errors.New("the handler returned no state")
+
+// SQLSTATEs that decide what happens to a job.
+const (
+	stateNotPending  = "WED03" // the job was completed by somebody else
+	stateNotYetFinal = "WED07" // final while other jobs pend: when they are done it may pass
+	stateFinal       = "WED08" // the instance has ended
+
+	stateSerialization = "40001"
+	stateDeadlock      = "40P01"
+	stateLockTimeout   = "55P03"
+
+	stateUndefinedTable  = "42P01"
+	stateUndefinedSchema = "3F000"
+)
+
+// sqlState returns the SQLSTATE that err carries, or "".
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// judge says what becomes of a job whose transition could not be committed.
+func judge(err error) outcome {
+	switch sqlState(err) {
+	case stateNotPending, stateFinal:
+		return gone
+	case stateNotYetFinal, stateSerialization, stateDeadlock, stateLockTimeout:
+		return soon
+	}
+	return failed
+}

@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// pool speaks the worker protocol for one transition of one flow. Its methods
+// are statements on a connection; it keeps nothing else.
+type pool struct {
+	flow, transition string
+
+	page, lock, still string // SQL
+	update            func(columns []string) string
+}
+
+func newPool(flow, transition string) *pool {
+	jobs := pgx.Identifier{flow, "job_pool"}.Sanitize()
+	instances := pgx.Identifier{flow, "wed_flow"}.Sanitize()
+	return &pool{
+		flow:       flow,
+		transition: transition,
+		page: `select wid, tgid, fired_at from ` + jobs + `
+			where trname = $1 and (fired_at, wid, tgid) > ($2, $3, $4)
+			order by fired_at, wid, tgid limit $5`,
+		// The candidates are tried one by one, in order, and the limit ends it:
+		// no lock is taken but that of the job that is returned. (A condition on
+		// job_pool itself would let the planner lock jobs that it throws away.)
+		// CASE keeps the jobs that are gone from being locked.
+		lock: `select j.wid, j.tgid, j.fired_at, j.payload, j.timeout::text,
+				extract(epoch from j.timeout)::float8
+			from (select c.wid, c.tgid
+				from unnest($1::bigint[], $2::integer[]) as c (wid, tgid)
+				where case when exists (select from ` + jobs + ` p
+						where p.wid = c.wid and p.tgid = c.tgid and p.trname = $3)
+					then wed_sql.try_lock(c.wid, c.tgid) end
+				limit 1) c
+			join ` + jobs + ` j on j.wid = c.wid and j.tgid = c.tgid`,
+		// Between the snapshot of the statement above and its lock, the job may
+		// have been completed. This one's snapshot is taken under the lock.
+		still: `select wid, tgid, fired_at from ` + jobs + `
+			where wid = any ($1) and tgid = any ($2) and trname = $3`,
+		update: func(columns []string) string {
+			set := make([]string, len(columns))
+			for i, c := range columns {
+				c = pgx.Identifier{c}.Sanitize()
+				set[i] = c + " = x." + c
+			}
+			if len(set) == 0 { // to write an instance as it is, is a new state, too
+				set = []string{"_stamp = f._stamp"}
+			}
+			// The commit is on its way already: only an error can stop it when
+			// the instance is hidden from this role.
+			return "with written as (update " + instances + " f set " + strings.Join(set, ", ") +
+				" from jsonb_populate_record(null::" + instances + ", $1::jsonb) x where f.wid = $2 returning f.wid)" +
+				" select case when count(*) <> 1 then (count(*) || ' instances written instead of 1')::integer end from written"
+		},
+	}
+}
+
+// check tells whether there is a flow with such a transition.
+func (p *pool) check(ctx context.Context, conn *pgx.Conn) error {
+	var extension, flow bool
+	err := conn.QueryRow(ctx, `select exists (select from pg_extension where extname = 'wed_sql'),
+		to_regclass($1) is not null`, pgx.Identifier{p.flow, "job_pool"}.Sanitize()).Scan(&extension, &flow)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for flow %q: %w", p.flow, err)
+	case !extension:
+		return ErrNoExtension
+	case !flow:
+		return fmt.Errorf("flow %q: %w", p.flow, ErrNoFlow)
+	case p.transition == "_EXCPT":
+		return nil
+	}
+	var known bool
+	err = conn.QueryRow(ctx, "select exists (select from "+pgx.Identifier{p.flow, "wed_trig"}.Sanitize()+
+		" where trname = $1)", p.transition).Scan(&known)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for transition %q of flow %q: %w", p.transition, p.flow, err)
+	case !known:
+		return fmt.Errorf("transition %q of flow %q: %w", p.transition, p.flow, ErrNoTransition)
+	}
+	return nil
+}
+
+// scan reads a page of pending jobs, the longest pending first. last is nil
+// when the page is the pool's last one.
+func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (keys []key, last *cursor, err error) {
+	from := pgtype.Timestamptz{Time: after.firedAt, Valid: true}
+	if after.firedAt.IsZero() {
+		from.InfinityModifier = pgtype.NegativeInfinity
+	}
+	rows, err := conn.Query(ctx, p.page, p.transition, from, after.key.wid, after.key.tgid, pageSize)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the job pool: %w", err)
+	}
+	var c cursor
+	_, err = pgx.ForEachRow(rows, []any{&c.key.wid, &c.key.tgid, &c.firedAt}, func() error {
+		keys = append(keys, c.key)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the job pool: %w", err)
+	}
+	if len(keys) == pageSize {
+		last = &c
+	}
+	return keys, last, nil
+}
+
+// claim begins a transaction and locks the first of the jobs that is pending
+// and that nobody else works on. It takes one round trip. Without such a job it
+// returns nil and leaves no transaction behind.
+func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key) (*Job, error) {
+	wids, tgids := make([]int64, len(keys)), make([]int32, len(keys))
+	for i, k := range keys {
+		wids[i], tgids[i] = k.wid, k.tgid
+	}
+	var (
+		job   *Job
+		valid bool
+		batch pgx.Batch
+	)
+	// Read committed, whatever the default: see still.
+	batch.Queue("begin isolation level read committed read write")
+	batch.Queue(p.lock, wids, tgids, p.transition).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			job = &Job{Flow: p.flow, TrName: p.transition, db: conn}
+			var (
+				payload  []byte
+				interval *string
+				seconds  *float64
+			)
+			if err := rows.Scan(&job.WID, &job.TGID, &job.FiredAt, &payload, &interval, &seconds); err != nil {
+				return err
+			}
+			job.Payload = payload
+			if interval != nil && seconds != nil {
+				job.interval, job.Timeout = *interval, duration(*seconds)
+			}
+		}
+		return rows.Err()
+	})
+	batch.Queue(p.still, wids, tgids, p.transition).Query(func(rows pgx.Rows) error {
+		var c cursor
+		_, err := pgx.ForEachRow(rows, []any{&c.key.wid, &c.key.tgid, &c.firedAt}, func() error {
+			// Another time means that it was completed and fired anew: the
+			// payload is another one, too.
+			valid = valid || job != nil && c.key == job.key() && c.firedAt.Equal(job.FiredAt)
+			return nil
+		})
+		return err
+	})
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, p.undo(conn, fmt.Errorf("claim a job: %w", err))
+	}
+	if !valid {
+		return nil, p.undo(conn, nil)
+	}
+	return job, nil
+}
+
+// complete writes the new state and commits, in one round trip.
+func (p *pool) complete(ctx context.Context, conn *pgx.Conn, job *Job, state State) error {
+	values, err := json.Marshal(state)
+	if err != nil {
+		return p.undo(conn, fmt.Errorf("encode the new state: %w", err))
+	}
+	columns := make([]string, 0, len(state))
+	for c := range state {
+		columns = append(columns, c)
+	}
+	slices.Sort(columns) // one text per set of attributes
+
+	var batch pgx.Batch
+	batch.Queue(p.update(columns), string(values), job.WID)
+	batch.Queue("commit")
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return p.undo(conn, fmt.Errorf("write the new state: %w", err))
+	}
+	return nil
+}
+
+// undo rolls back and returns err. A connection that cannot even do that is closed.
+func (p *pool) undo(conn *pgx.Conn, err error) error {
+	if conn.IsClosed() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	if _, e := conn.Exec(ctx, "rollback"); e != nil {
+		conn.Close(ctx)
+		if err == nil {
+			err = fmt.Errorf("roll back: %w", e)
+		}
+	}
+	return err
+}
+
+// undoTimeout bounds a rollback: a server that takes longer is not there.
+const undoTimeout = 10 * time.Second
+
+// duration converts seconds, which may be more than a Duration can hold.
+func duration(seconds float64) time.Duration {
+	if seconds >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(seconds * float64(time.Second))
+}

@@ -1,0 +1,304 @@
+package worker
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	pageSize = 256  // jobs read from the pool at a time
+	maxClaim = 16   // jobs offered to the server in one claim
+	maxReady = 4096 // notified jobs remembered; the pool keeps the others
+)
+
+// key identifies a pending job.
+type key struct {
+	wid  int64
+	tgid int32
+}
+
+// cursor is the place in the pool where the next page begins.
+type cursor struct {
+	firedAt time.Time // zero: from the beginning
+	key     key
+}
+
+// outcome is what became of a job that was taken from the queue.
+type outcome int
+
+const (
+	completed outcome = iota // committed here
+	gone                     // completed or being worked on by somebody else
+	soon                     // lost a race: to be redone in a moment
+	failed                   // the handler could not do it: to be redone later
+)
+
+type phase int
+
+const (
+	ready   phase = iota // waits for a free slot
+	taken                // a slot has it
+	delayed              // waits for its time
+)
+
+type entry struct {
+	key      key
+	phase    phase
+	failures int
+	again    bool // notified while taken: it may have been fired anew
+	due      time.Time
+}
+
+// queue knows which jobs are worth trying, and when. It holds hints only: what
+// is really pending is decided by the server when a job is claimed.
+type queue struct {
+	slots  int
+	wakeup time.Duration
+	once   bool
+
+	mu      sync.Mutex
+	cond    *sync.Cond
+	timer   *time.Timer
+	known   map[key]*entry
+	ready   []key
+	delayed delays
+
+	scanAt   time.Time // when the pool is to be read next
+	scanning bool
+	restart  bool // asked to read it from the beginning while it was being read
+	after    cursor
+	scanned  bool // the pool was read to its end
+	working  int  // number of entries that are taken
+}
+
+func newQueue(slots int, wakeup time.Duration, once bool) *queue {
+	q := &queue{slots: slots, wakeup: wakeup, once: once, known: make(map[key]*entry)}
+	q.cond = sync.NewCond(&q.mu)
+	q.timer = time.AfterFunc(wakeup, q.wake)
+	return q
+}
+
+// close stops the queue's timer.
+func (q *queue) close() { q.timer.Stop() }
+
+func (q *queue) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cond.Broadcast()
+}
+
+// task is what a free slot is to do next: read a page of the pool, or claim one
+// of some jobs.
+type task struct {
+	scan  bool
+	after cursor
+	keys  []key
+}
+
+// next waits for something to do. It reports false when ctx has ended, and in
+// a queue that is worked off once, when nothing is left.
+func (q *queue) next(ctx context.Context) (task, bool) {
+	stop := context.AfterFunc(ctx, q.wake)
+	defer stop()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for ctx.Err() == nil {
+		now := time.Now()
+		q.release(now)
+		switch {
+		case q.mayScan() && !q.scanAt.After(now) && len(q.ready) < pageSize:
+			q.scanning = true
+			return task{scan: true, after: q.after}, true
+		case len(q.ready) > 0:
+			return task{keys: q.take()}, true
+		case q.once && q.scanned && q.working == 0 && len(q.delayed) == 0:
+			q.cond.Broadcast()
+			return task{}, false
+		}
+		q.arm(now)
+		q.cond.Wait()
+	}
+	return task{}, false
+}
+
+// mayScan reports whether the pool is to be read (again) at some time.
+func (q *queue) mayScan() bool { return !q.scanning && !(q.once && q.scanned) }
+
+// arm sets the timer to the next moment at which there is something to do.
+func (q *queue) arm(now time.Time) {
+	wait := q.wakeup
+	if q.mayScan() {
+		wait = min(wait, q.scanAt.Sub(now))
+	}
+	if len(q.delayed) > 0 {
+		wait = min(wait, q.delayed[0].due.Sub(now))
+	}
+	q.timer.Reset(max(wait, 0))
+}
+
+// release makes the delayed jobs ready whose time has come.
+func (q *queue) release(now time.Time) {
+	for len(q.delayed) > 0 && !q.delayed[0].due.After(now) {
+		e := heap.Pop(&q.delayed).(*entry)
+		e.phase = ready
+		q.ready = append(q.ready, e.key)
+	}
+}
+
+// take hands out the front of the queue: a few jobs, so that one round trip
+// finds one that nobody else works on, but not those that other slots wait for.
+func (q *queue) take() []key {
+	n := min(1+len(q.ready)/(2*q.slots), maxClaim)
+	n = min(n, len(q.ready))
+	keys := slices.Clone(q.ready[:n])
+	q.ready = q.ready[n:]
+	for _, k := range keys {
+		q.known[k].phase = taken
+	}
+	q.working += n
+	return keys
+}
+
+// notified adds a job that the server has just announced.
+func (q *queue) notified(k key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.known[k]
+	switch {
+	case e != nil && e.phase == taken:
+		e.again = true
+	case e != nil && e.phase == ready:
+	case len(q.ready) >= maxReady:
+		q.scanAt = time.Time{} // the pool has it
+	default:
+		q.add(k)
+		q.cond.Signal()
+	}
+}
+
+// rescan asks for the pool to be read from its beginning, now.
+func (q *queue) rescan() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.scanning {
+		q.restart = true // what is being read may have been missed already
+		return
+	}
+	q.scanAt, q.after = time.Time{}, cursor{}
+	q.cond.Broadcast()
+}
+
+// scanFound adds a page of the pool. last is the place where it ends, nil at
+// the end of the pool.
+func (q *queue) scanFound(keys []key, last *cursor) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.scanning = false
+	switch {
+	case q.restart:
+		q.scanAt, q.after, q.restart = time.Time{}, cursor{}, false
+	case last != nil:
+		q.scanAt, q.after = time.Time{}, *last
+	default:
+		q.scanAt, q.after, q.scanned = time.Now().Add(q.wakeup), cursor{}, true
+	}
+	// Workers in other processes read the same page. In different orders they
+	// meet less often.
+	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	for _, k := range keys {
+		if q.known[k] == nil {
+			q.add(k)
+		}
+	}
+	q.cond.Broadcast()
+}
+
+// scanFailed puts the reading of the pool off.
+func (q *queue) scanFailed(wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.scanning, q.restart = false, false
+	q.scanAt, q.after = time.Now().Add(wait), cursor{}
+	q.cond.Broadcast()
+}
+
+// add makes k ready; it forgets former failures, for the job is another one.
+func (q *queue) add(k key) {
+	if e := q.known[k]; e != nil && e.phase == delayed {
+		heap.Remove(&q.delayed, slices.Index(q.delayed, e))
+	}
+	q.known[k] = &entry{key: k, phase: ready}
+	q.ready = append(q.ready, k)
+}
+
+// giveBack returns jobs untried, to the front.
+func (q *queue) giveBack(keys []key) {
+	if len(keys) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		q.known[k].phase = ready
+	}
+	q.working -= len(keys)
+	q.ready = slices.Insert(q.ready, 0, keys...)
+	q.cond.Broadcast()
+}
+
+// done says what became of taken jobs.
+func (q *queue) done(o outcome, keys ...key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		e := q.known[k]
+		q.working--
+		switch {
+		case (o == completed || o == gone) && e.again:
+			q.add(k)
+		case o == completed, o == gone, o == failed && q.once:
+			delete(q.known, k)
+		default:
+			e.due = time.Now().Add(delay(o, e.failures))
+			e.failures++
+			e.phase, e.again = delayed, false
+			heap.Push(&q.delayed, e)
+		}
+	}
+	q.cond.Broadcast()
+}
+
+// delay is how long a job waits before its next attempt: twice as long after
+// each failure, up to a limit, and never quite the same.
+func delay(o outcome, failures int) time.Duration {
+	if o == soon {
+		return backoff(10*time.Millisecond, time.Second, failures)
+	}
+	return backoff(500*time.Millisecond, time.Minute, failures)
+}
+
+func backoff(first, limit time.Duration, failures int) time.Duration {
+	d := limit
+	if failures < 20 {
+		d = min(first<<failures, limit)
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// delays is a heap of entries, the earliest first.
+type delays []*entry
+
+func (d delays) Len() int           { return len(d) }
+func (d delays) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
+func (d delays) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *delays) Push(x any)        { *d = append(*d, x.(*entry)) }
+func (d *delays) Pop() any {
+	old := *d
+	e := old[len(old)-1]
+	*d = old[:len(old)-1]
+	return e
+}
