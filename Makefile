@@ -1,0 +1,132 @@
+# wed_sql: a C module (ext/), a Go library that its worker loads (cgo/), the
+# extension's SQL (sql/) and a command line (cmd/wedctl). `make help` says what
+# there is to do.
+
+# What needs no PostgreSQL to begin with, because it installs or finds it.
+WORKFLOW = help deps check demo bench lint
+
+GO = scripts/go
+export PG_CONFIG
+
+ifneq (,$(and $(filter $(WORKFLOW),$(MAKECMDGOALS)),$(filter-out $(WORKFLOW),$(MAKECMDGOALS))))
+
+# Of both kinds: one after the other.
+.NOTPARALLEL:
+.PHONY: $(MAKECMDGOALS)
+$(MAKECMDGOALS):
+	@$(MAKE) --no-print-directory $@
+
+else ifneq (,$(filter-out $(WORKFLOW),$(or $(MAKECMDGOALS),all)))
+
+PG_CONFIG := $(shell scripts/pg-config)
+ifeq (,$(PG_CONFIG))
+$(error no pg_config with the headers of a server: run make deps, or name one by PG_CONFIG=)
+endif
+
+EXTENSION = wed_sql
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" wed_sql.control)
+
+MODULE_big = wed_sql
+OBJS = $(patsubst %.c,%.o,$(wildcard ext/*.c))
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+
+# The extension's script: these files of sql/, in the order in which they build on each other.
+SQL_FILES = catalog functions definition flow status
+SQL = $(patsubst %,sql/%.sql,$(SQL_FILES))
+DATA_built = wed_sql--$(EXTVERSION).sql
+
+ENGINE = build/wed_sql_engine.so
+WEDCTL = build/wedctl
+# All files, not only Go's: some are embedded.
+GO_SOURCES := go.mod $(wildcard go.sum) $(shell find $(wildcard cgo cmd engine examples fold internal wal worker) -type f ! -name '*_test.go')
+
+# regress/ holds what pg_regress and its like expect in the current directory.
+REGRESS = $(patsubst regress/sql/%.sql,%,$(sort $(wildcard regress/sql/*.sql)))
+REGRESS_OPTS = --inputdir=regress --outputdir=build/regress
+ISOLATION = $(patsubst regress/specs/%.spec,%,$(sort $(wildcard regress/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=regress --outputdir=build/isolation
+REGRESS_PREP = build/regress build/isolation
+
+EXTRA_CLEAN = build
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+# PostgreSQL may have been built with a clang that is not here: then without bitcode for inlining.
+ifeq (,$(shell command -v $$(sed -n 's/^CLANG *= *//p' $(dir $(PGXS))../Makefile.global)))
+override with_llvm = no
+endif
+include $(PGXS)
+
+ifneq (,$(findstring musl,$(shell $(CC) -dumpmachine)))
+$(error wed_sql needs glibc: a library written in Go cannot be loaded by a program on musl)
+endif
+
+all: $(ENGINE) $(WEDCTL)
+installdirs: installdirs-engine
+install: install-engine
+uninstall: uninstall-engine
+
+.PHONY: installdirs-engine install-engine uninstall-engine
+installdirs-engine:
+	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' '$(DESTDIR)$(bindir)'
+install-engine: all installdirs-engine
+	$(INSTALL_SHLIB) $(ENGINE) '$(DESTDIR)$(pkglibdir)/'
+	$(INSTALL_PROGRAM) $(WEDCTL) '$(DESTDIR)$(bindir)/'
+uninstall-engine:
+	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(ENGINE))' '$(DESTDIR)$(bindir)/$(notdir $(WEDCTL))'
+
+$(OBJS): $(wildcard ext/*.h) Makefile
+
+$(DATA_built): $(SQL) Makefile
+ifneq (,$(filter-out $(SQL),$(wildcard sql/*.sql)))
+	$(error not named in SQL_FILES: $(filter-out $(SQL),$(wildcard sql/*.sql)))
+endif
+	{ printf '%s\n' '\echo Use "CREATE EXTENSION wed_sql" to load this file. \quit' && cat /dev/null $(SQL); } >$@.tmp
+	mv $@.tmp $@
+
+# The header that cgo writes is for callers that link; the worker looks the one function up.
+$(ENGINE): $(GO_SOURCES)
+	CGO_ENABLED=1 CC='$(CC)' $(GO) build -trimpath -buildvcs=false -buildmode=c-shared -o $@ ./cgo
+	rm -f $(ENGINE:.so=.h)
+
+$(WEDCTL): $(GO_SOURCES)
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./cmd/wedctl
+
+build/regress build/isolation:
+	$(MKDIR_P) $@
+
+.PHONY: lint-c print-%
+lint-c:
+	$(CC) $(CPPFLAGS) $(CFLAGS) -Werror -fsyntax-only $(OBJS:.o=.c)
+print-%:
+	@echo $($*)
+
+else
+
+.PHONY: $(WORKFLOW)
+help:
+	@sed -n 's/^#@ //p' Makefile
+deps:
+	@scripts/deps
+check:
+	@scripts/check
+lint:
+	@scripts/check lint
+demo:
+	@scripts/demo
+bench:
+	@scripts/bench
+
+endif
+
+#@ make                 build the module, the engine's library and wedctl
+#@ make install         install them             (PG_CONFIG=... and DESTDIR=... as usual)
+#@ make uninstall       remove them again
+#@ make installcheck    run the SQL and isolation tests in the running server that PGHOST and
+#@                      PGPORT name; it must have been started with wed_sql preloaded
+#@ make clean           remove everything that was built
+#@
+#@ make demo            dependencies, build, a private cluster, a real flow from start to final
+#@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
+#@ make bench           dependencies, build, the figures of this machine
+#@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
+#@ make deps            install what Debian has and this machine lacks; the four above do it, too

@@ -1,0 +1,188 @@
+# shellcheck shell=bash
+# What the scripts share: a private installation of PostgreSQL with wed_sql, a
+# private cluster in it, and the promise to leave nothing behind.
+# Sourced, never run.
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s\n' "$*"; }
+fail() {
+	printf 'error: %s\n' "$*" >&2
+	exit 1
+}
+
+# The server refuses to run as root; root runs it as Debian's user for it.
+server_user() { if ((EUID == 0)); then say postgres; else id -un; fi; }
+
+# open_stage: makes the directory $stage, which the server's user can read and
+# write wherever the repository lies, and has it removed on every way out.
+open_stage() {
+	local base=${TMPDIR:-/tmp} bindir
+	# A Unix socket's path has to fit into 107 bytes.
+	((${#base} <= 40)) || base=/tmp
+	pg_config=$("$repo/scripts/pg-config") || fail "no pg_config with server headers; make deps installs one"
+	bindir=$("$pg_config" --bindir)
+	trap clean_stage EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	stage=$(mktemp -d "$base/wed_sql.XXXXXX")
+	mkdir "$stage/socket" "$stage/tmp" "$stage/home"
+	chmod 755 "$stage"
+	chmod 700 "$stage/socket"
+	chown -R "$(server_user)" "$stage"
+	stage_pg_config=$stage/root$bindir/pg_config
+
+	# What is run as the server's user has the private installation first in
+	# PATH, the private cluster as its default, and nothing else of the caller's.
+	as_server=(env -i -C "$stage" HOME="$stage/home" TMPDIR="$stage/tmp" LC_ALL=C.UTF-8 TERM="${TERM:-dumb}"
+		PATH="$stage/root$bindir:/usr/local/bin:/usr/bin:/bin"
+		PGHOST="$stage/socket" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres)
+	if ((EUID == 0)); then
+		as_server=(setpriv --reuid="$(server_user)" --regid="$(server_user)" --init-groups -- "${as_server[@]}")
+	fi
+}
+
+clean_stage() {
+	trap '' HUP INT TERM
+	[[ -n ${stage:-} ]] || return 0
+	stop_running
+	stop_cluster || true
+	kill_leftovers
+	rm -rf "$stage"
+}
+
+# quietly log command...: runs it with its output in log, and shows the end of
+# that only when it fails.
+quietly() {
+	local log=$1 status=0
+	mkdir -p "${log%/*}"
+	in_background "$@" || status=$?
+	((status == 0)) || tail -n 60 "$log"
+	return "$status"
+}
+
+# A make of our own, not one of the jobs of the make that may have called us.
+make=(env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u DESTDIR make -C "$repo" --no-print-directory)
+
+# build: brings everything that make builds up to date.
+build() { quietly "$repo/build/log/build.log" "${make[@]}" -j2 all PG_CONFIG="$pg_config"; }
+
+# in_background log command...: runs it in a process group of its own, so that
+# close_stage can end all of it, and returns its status.
+in_background() {
+	local log=$1
+	shift
+	setsid -- "$@" >"$log" 2>&1 </dev/null &
+	running=$!
+	local status=0
+	wait "$running" || status=$?
+	running=
+	return "$status"
+}
+
+stop_running() {
+	[[ -n ${running:-} ]] || return 0
+	kill -TERM -- "-$running" 2>/dev/null || return 0
+	for _ in {1..50}; do
+		kill -0 -- "-$running" 2>/dev/null || return 0
+		sleep 0.1
+	done
+	kill -KILL -- "-$running" 2>/dev/null || true
+}
+
+# leftovers: the processes that run out of the stage, one "pid command" a line.
+leftovers() {
+	local proc exe cwd
+	for proc in /proc/[0-9]*; do
+		exe=$(readlink "$proc/exe" 2>/dev/null) || continue
+		cwd=$(readlink "$proc/cwd" 2>/dev/null) || cwd=
+		[[ $exe == "$stage"/* || $cwd == "$stage" || $cwd == "$stage"/* ]] || continue
+		say "${proc#/proc/} $(tr '\0' ' ' <"$proc/cmdline" 2>/dev/null || true)"
+	done
+}
+
+# wait_for_leftovers: what is still running after the server has stopped; its
+# children have a moment to notice.
+wait_for_leftovers() {
+	for _ in {1..50}; do
+		[[ -n $(leftovers) ]] || return 0
+		sleep 0.1
+	done
+	leftovers
+}
+
+kill_leftovers() {
+	local pid
+	while read -r pid _; do
+		kill -KILL "$pid" 2>/dev/null || true
+	done < <(leftovers)
+}
+
+# mirror directory: under $stage/root, a directory of links to its entries.
+mirror() {
+	mkdir -p "$stage/root$1"
+	find "$1" -mindepth 1 -maxdepth 1 -exec ln -s -t "$stage/root$1" {} +
+}
+
+# open_link directory: turns a link that mirror made into a directory of links.
+open_link() {
+	[[ -L $stage/root$1 ]] || return 0
+	rm "$stage/root$1"
+	mirror "$1"
+}
+
+# private_install: an installation in $stage/root with wed_sql in it. PostgreSQL
+# finds its files relative to where its executables really are, so those that
+# look for files are copied and all the rest are links to the system's.
+private_install() {
+	local bin share pkglib program dir
+	bin=$("$pg_config" --bindir)
+	share=$("$pg_config" --sharedir)
+	pkglib=$("$pg_config" --pkglibdir)
+	mirror "$bin"
+	mirror "$share"
+	open_link "$share/extension"
+	mirror "$pkglib"
+	open_link "$pkglib/bitcode"
+	for program in postgres initdb pg_ctl pg_config psql pgbench; do
+		rm -f "$stage/root$bin/$program"
+		cp "$bin/$program" "$stage/root$bin/"
+	done
+	for dir in includedir includedir-server libdir; do
+		dir=$("$pg_config" "--$dir")
+		[[ -e $stage/root$dir ]] || {
+			mkdir -p "$stage/root${dir%/*}"
+			ln -s "$dir" "$stage/root$dir"
+		}
+	done
+	quietly "$repo/build/log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
+	chmod -R a+rX "$stage/root"
+}
+
+# start_cluster: a cluster with wed_sql preloaded, reached through
+# a socket in $stage only.
+start_cluster() {
+	"${as_server[@]}" initdb --pgdata=data --username=postgres --auth=trust --encoding=UTF8 \
+		--locale=C.UTF-8 >"$stage/initdb.log" 2>&1 || {
+		cat "$stage/initdb.log"
+		return 1
+	}
+	{
+		say "listen_addresses = ''"
+		say "unix_socket_directories = '$stage/socket'"
+		say "shared_preload_libraries = 'wed_sql'"
+		say "wal_level = logical"
+		say "log_line_prefix = '%m [%p] %b %q%u@%d %a '"
+	} >>"$stage/data/postgresql.conf"
+	"${as_server[@]}" pg_ctl --pgdata=data --log=server.log --wait start >"$stage/start.log" 2>&1 || {
+		cat "$stage/start.log" "$stage/server.log"
+		return 1
+	}
+}
+
+stop_cluster() {
+	[[ -e $stage/data/postmaster.pid ]] || return 0
+	"${as_server[@]}" pg_ctl --pgdata=data --mode=fast --timeout=20 --wait stop >"$stage/stop.log" 2>&1 ||
+		"${as_server[@]}" pg_ctl --pgdata=data --mode=immediate --wait stop >>"$stage/stop.log" 2>&1
+}
