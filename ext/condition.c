@@ -1,0 +1,681 @@
+/*-------------------------------------------------------------------------
+ *
+ * condition.c
+ *		WED-conditions: checked when they are defined, prepared once per
+ *		definition and backend, evaluated on a state.
+ *
+ * A condition is somebody else's code in the writer's session. Those that
+ * consist of nothing but leakproof and immutable functions (comparisons of
+ * the common types, IS NULL, AND, OR, NOT) can neither fail nor look or reach
+ * anywhere, and are evaluated as they stand. All others run as the flow's
+ * owner in a security-restricted operation, with settings of their own, under
+ * a time limit, in a subtransaction: their failure is a fact about the state.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wed_sql.h"
+
+#include "access/relation.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_clause.h"
+#include "parser/parse_collate.h"
+#include "parser/parse_node.h"
+#include "parser/parse_relation.h"
+#include "parser/parse_type.h"
+#include "parser/parser.h"
+#include "storage/latch.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/timeout.h"
+
+typedef struct WedCondition
+{
+	const char *label;
+	Expr	   *expr;			/* NULL if it needs a plan, or is broken */
+	ExprState  *harmless;		/* to be evaluated as it stands */
+	SPIPlanPtr	plan;			/* for a condition with subqueries */
+	char	   *broken;			/* why it could not be prepared, or NULL */
+} WedCondition;
+
+static TimeoutId condition_timeout_id = MAX_TIMEOUTS;
+static volatile sig_atomic_t condition_timed_out = false;
+
+PG_FUNCTION_INFO_V1(wed_condition_attributes);
+PG_FUNCTION_INFO_V1(wed_type_name);
+PG_FUNCTION_INFO_V1(wed_execute_as_owner);
+
+/*
+ * Running other people's code
+ */
+
+/* What a condition means must not hang on the session that writes the state. */
+static const char *const pinned_settings[][2] = {
+	{"search_path", "pg_catalog, pg_temp"},
+	{"standard_conforming_strings", "on"},
+	{"DateStyle", "ISO, MDY"},
+	{"IntervalStyle", "postgres"},
+	{"TimeZone", "UTC"},
+	{"extra_float_digits", "1"},
+};
+
+static void
+run_restricted(Oid owner, void (*body) (void *), void *arg)
+{
+	Oid			save_userid;
+	int			save_sec_context;
+	int			nest_level;
+
+	GetUserIdAndSecContext(&save_userid, &save_sec_context);
+	SetUserIdAndSecContext(owner, save_sec_context | SECURITY_RESTRICTED_OPERATION);
+	nest_level = NewGUCNestLevel();
+	for (int i = 0; i < lengthof(pinned_settings); i++)
+		(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+
+	body(arg);
+
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(save_userid, save_sec_context);
+}
+
+/*
+ * Runs body as owner, restricted; its errors go up. (The abort of the
+ * surrounding transaction restores user and settings.)
+ */
+void
+wed_run_as_owner(Oid owner, void (*body) (void *), void *arg)
+{
+	run_restricted(owner, body, arg);
+}
+
+static bool
+is_callers_error(const ErrorData *edata)
+{
+	int			category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+
+	/* cancelled, terminated, to be serialized: not the condition's doing */
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK);
+}
+
+static void
+strike_time_limit(void)
+{
+	condition_timed_out = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+/* False if there is none, or one is running already (a condition that writes). */
+static bool
+begin_time_limit(void)
+{
+	if (condition_timeout_id == MAX_TIMEOUTS)
+		condition_timeout_id = RegisterTimeout(USER_TIMEOUT, strike_time_limit);
+	if (wed_condition_timeout == 0 || get_timeout_active(condition_timeout_id))
+		return false;
+	condition_timed_out = false;
+	enable_timeout_after(condition_timeout_id, wed_condition_timeout);
+	return true;
+}
+
+static void
+end_time_limit(void)
+{
+	disable_timeout(condition_timeout_id, false);
+
+	/* it may have struck too late to be noticed */
+	if (condition_timed_out)
+	{
+		condition_timed_out = false;
+		QueryCancelPending = false;
+	}
+}
+
+/*
+ * Runs body as owner, restricted, under the time limit, in a subtransaction.
+ * Returns NULL, or the message of its error (palloc'd).
+ */
+char *
+wed_try_as_owner(Oid owner, void (*body) (void *), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner resources = CurrentResourceOwner;
+	char	   *volatile message = NULL;
+	volatile bool limited = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		limited = begin_time_limit();
+		run_restricted(owner, body, arg);
+		if (limited)
+			end_time_limit();
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = resources;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+		bool		timed_out = limited && condition_timed_out;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		if (limited)
+			end_time_limit();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = resources;
+
+		if (timed_out && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			message = psprintf("took longer than wed_sql.condition_timeout (%d ms)",
+							   wed_condition_timeout);
+		else if (is_callers_error(edata))
+			ReThrowError(edata);
+		else
+			message = psprintf("%s (SQLSTATE %s)", edata->message,
+							   unpack_sql_state(edata->sqlerrcode));
+	}
+	PG_END_TRY();
+	return message;
+}
+
+/*
+ * From text to expression
+ */
+
+/*
+ * The one expression of a text that the grammar of PL/pgSQL expressions
+ * accepts: that keeps error positions as they are in the text, but lets a
+ * whole query pass, from its target list on.
+ */
+static Node *
+parse_expression(const char *predicate)
+{
+	List	   *raw = raw_parser(predicate, RAW_PARSE_PLPGSQL_EXPR);
+	SelectStmt *select = castNode(SelectStmt, linitial_node(RawStmt, raw)->stmt);
+	ResTarget  *target;
+
+	if (select->targetList == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("WED-condition is empty")));
+	target = linitial_node(ResTarget, select->targetList);
+	if (list_length(select->targetList) != 1 || target->name != NULL ||
+		select->distinctClause || select->intoClause || select->fromClause ||
+		select->whereClause || select->groupClause || select->havingClause ||
+		select->windowClause || select->valuesLists || select->sortClause ||
+		select->limitOffset || select->limitCount || select->lockingClause ||
+		select->withClause || select->op != SETOP_NONE ||
+		(IsA(target->val, ColumnRef) &&
+		 IsA(llast(castNode(ColumnRef, target->val)->fields), A_Star)))
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("WED-condition is not a single expression")));
+	return target->val;
+}
+
+/* A condition sees the attributes and wid, by value: not how they are stored. */
+static void
+check_columns(ParseState *pstate, Relation wed_flow, Node *expr)
+{
+	ListCell   *cell;
+
+	foreach(cell, pull_vars_of_level(expr, 0))
+	{
+		Var		   *var = lfirst_node(Var, cell);
+
+		if (var->varattno == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a WED-condition cannot use the whole row"),
+					 parser_errposition(pstate, var->location)));
+		if (var->varattno < 0 ||
+			strcmp(NameStr(TupleDescAttr(RelationGetDescr(wed_flow), var->varattno - 1)->attname),
+				   "_stamp") == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a WED-condition cannot use column \"%s\"",
+							get_attname(RelationGetRelid(wed_flow), var->varattno, false)),
+					 parser_errposition(pstate, var->location)));
+	}
+}
+
+static Node *
+analyze_condition(Relation wed_flow, const char *predicate, bool *has_sublinks)
+{
+	ParseState *pstate = make_parsestate(NULL);
+	ParseNamespaceItem *nsitem;
+	Node	   *expr;
+
+	pstate->p_sourcetext = predicate;
+	nsitem = addRangeTableEntryForRelation(pstate, wed_flow, AccessShareLock, NULL, false, true);
+	addNSItemToQuery(pstate, nsitem, false, true, true);
+	expr = transformWhereClause(pstate, parse_expression(predicate), EXPR_KIND_WHERE, "WHERE");
+	assign_expr_collations(pstate, expr);
+	check_columns(pstate, wed_flow, expr);
+	*has_sublinks = pstate->p_hasSubLinks;
+	free_parsestate(pstate);
+	return expr;
+}
+
+/*
+ * Checking a definition
+ */
+
+typedef struct CheckArg
+{
+	Relation	wed_flow;
+	const char *predicate;
+	MemoryContext context;
+	List	   *attnums;		/* that the condition uses, ascending */
+} CheckArg;
+
+static void
+check_condition(void *arg)
+{
+	CheckArg   *check = arg;
+	bool		has_sublinks;
+	Node	   *expr = analyze_condition(check->wed_flow, check->predicate, &has_sublinks);
+	Bitmapset  *used = NULL;
+	ListCell   *cell;
+	MemoryContext old;
+	int			attnum = -1;
+
+	foreach(cell, pull_vars_of_level(expr, 0))
+		used = bms_add_member(used, lfirst_node(Var, cell)->varattno);
+	if (!has_sublinks)
+		(void) expression_planner((Expr *) expr);	/* finds 1/0, too */
+
+	old = MemoryContextSwitchTo(check->context);
+	while ((attnum = bms_next_member(used, attnum)) >= 0)
+		check->attnums = lappend_int(check->attnums, attnum);
+	MemoryContextSwitchTo(old);
+}
+
+static char *
+list_attributes(Relation wed_flow)
+{
+	TupleDesc	desc = RelationGetDescr(wed_flow);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped || strcmp(NameStr(att->attname), "_stamp") == 0)
+			continue;
+		appendStringInfo(&buf, "%s%s", buf.len > 0 ? ", " : "", quote_identifier(NameStr(att->attname)));
+	}
+	return buf.data;
+}
+
+/* Has an error point into the condition instead of the statement around it. */
+static void
+point_into_condition(void *arg)
+{
+	int			position = geterrposition();
+
+	if (position > 0)
+	{
+		errposition(0);
+		internalerrposition(position);
+		internalerrquery(arg);
+	}
+}
+
+static void
+check_with_hint(CheckArg *check)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ErrorContextCallback callback = {
+		.callback = point_into_condition,
+		.arg = unconstify(char *, check->predicate),
+		.previous = error_context_stack,
+	};
+
+	error_context_stack = &callback;
+	PG_TRY();
+	{
+		wed_run_as_owner(check->wed_flow->rd_rel->relowner, check_condition, check);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		if (edata->hint == NULL)
+			edata->hint = psprintf("A WED-condition is what SQL accepts after WHERE, over %s. "
+								   "Whatever is not in pg_catalog needs its schema's name before it.",
+								   list_attributes(check->wed_flow));
+		ReThrowError(edata);
+	}
+	PG_END_TRY();
+	error_context_stack = callback.previous;
+}
+
+/*
+ * wed_sql.condition_attributes(wed_flow regclass, cpred text) -> text[]: the
+ * attributes that a condition uses; an error if it is not a valid one.
+ */
+Datum
+wed_condition_attributes(PG_FUNCTION_ARGS)
+{
+	CheckArg	check = {0};
+	Datum	   *names;
+	ListCell   *cell;
+	int			n = 0;
+
+	check.wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
+	check.predicate = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	check.context = CurrentMemoryContext;
+
+	check_with_hint(&check);
+
+	names = palloc(sizeof(Datum) * (list_length(check.attnums) + 1));
+	foreach(cell, check.attnums)
+		names[n++] = CStringGetTextDatum(get_attname(RelationGetRelid(check.wed_flow),
+													 lfirst_int(cell), false));
+	table_close(check.wed_flow, NoLock);	/* until the definition is committed */
+	PG_RETURN_ARRAYTYPE_P(construct_array(names, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+/*
+ * wed_sql.type_name(type text) -> text: the type in a form that says the same
+ * under any search_path and can be pasted into SQL.
+ */
+Datum
+wed_type_name(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Oid			type;
+	int32		typmod;
+
+#if PG_VERSION_NUM >= 160000
+	(void) parseTypeString(name, &type, &typmod, NULL);
+#else
+	parseTypeString(name, &type, &typmod, false);
+#endif
+	PG_RETURN_TEXT_P(cstring_to_text(format_type_extended(type, typmod,
+														  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY)));
+}
+
+/*
+ * wed_sql.execute_as_owner(rel regclass, command text) -> void: one utility
+ * command, as the table's owner and with no more rights than a REFRESH
+ * MATERIALIZED VIEW would give his code.
+ */
+static void
+execute_command(void *arg)
+{
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute(arg, false, 0) < 0)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(SPI_result));
+	SPI_finish();
+}
+
+Datum
+wed_execute_as_owner(PG_FUNCTION_ARGS)
+{
+	Relation	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	Oid			owner = rel->rd_rel->relowner;
+
+	relation_close(rel, AccessShareLock);	/* the command takes what it needs */
+	wed_run_as_owner(owner, execute_command, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Preparing
+ */
+
+typedef struct PrepareArg
+{
+	const WedFlow *flow;
+	Relation	wed_flow;
+	const char *predicate;
+	WedCondition *condition;
+} PrepareArg;
+
+static bool
+is_harmless(Node *expr)
+{
+	return !contain_mutable_functions(expr) && !contain_leaked_vars(expr);
+}
+
+/* The attributes as parameters, so that the condition can be any query's part. */
+static SPIPlanPtr
+plan_condition(Relation wed_flow, const char *predicate)
+{
+	TupleDesc	desc = RelationGetDescr(wed_flow);
+	Oid		   *types = palloc(sizeof(Oid) * desc->natts);
+	StringInfoData query;
+	SPIPlanPtr	plan;
+	const char *separator = "";
+
+	initStringInfo(&query);
+	appendStringInfo(&query, "select (\n%s\n) from (select ", predicate);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		types[i] = att->attisdropped ? INT4OID : att->atttypid;
+		if (att->attisdropped)
+			continue;
+		appendStringInfo(&query, "%s$%d as %s", separator, i + 1, quote_identifier(NameStr(att->attname)));
+		separator = ", ";
+	}
+	appendStringInfo(&query, ") as %s", quote_identifier(RelationGetRelationName(wed_flow)));
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	plan = SPI_prepare(query.data, desc->natts, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	SPI_keepplan(plan);
+	SPI_finish();
+	return plan;
+}
+
+static void
+prepare_condition(void *arg)
+{
+	PrepareArg *prepare = arg;
+	bool		has_sublinks;
+	Node	   *expr = analyze_condition(prepare->wed_flow, prepare->predicate, &has_sublinks);
+	MemoryContext old;
+
+	if (has_sublinks)
+	{
+		prepare->condition->plan = plan_condition(prepare->wed_flow, prepare->predicate);
+		return;
+	}
+	expr = (Node *) expression_planner((Expr *) expr);
+
+	old = MemoryContextSwitchTo(prepare->flow->context);
+	prepare->condition->expr = copyObject((Expr *) expr);
+	if (is_harmless(expr))
+		prepare->condition->harmless = ExecInitExpr(prepare->condition->expr, NULL);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+free_plan(void *arg)
+{
+	WedCondition *condition = arg;
+
+	if (condition->plan != NULL)
+		SPI_freeplan(condition->plan);
+}
+
+/*
+ * Called in the memory context of the flow. A condition that cannot be
+ * prepared any more (something it needs was dropped) fails on every state.
+ */
+WedCondition *
+wed_condition_prepare(const WedFlow *flow, Relation wed_flow, const char *predicate, const char *label)
+{
+	WedCondition *condition = palloc0(sizeof(WedCondition));
+	PrepareArg	prepare = {flow, wed_flow, predicate, condition};
+	MemoryContextCallback *callback;
+
+	condition->label = label;
+	condition->broken = wed_try_as_owner(flow->owner, prepare_condition, &prepare);
+
+	if (condition->plan != NULL)
+	{
+		callback = palloc(sizeof(MemoryContextCallback));
+		callback->func = free_plan;
+		callback->arg = condition;
+		MemoryContextRegisterResetCallback(flow->context, callback);
+	}
+	return condition;
+}
+
+/*
+ * Judging
+ */
+
+typedef struct JudgeArg
+{
+	WedFlow    *flow;
+	TupleTableSlot *state;
+	WedRule    *volatile rule;	/* in work, also when it fails */
+	bool	   *holds;			/* per rule */
+} JudgeArg;
+
+static bool
+holds_by_plan(WedCondition *condition, TupleTableSlot *state)
+{
+	int			natts = state->tts_tupleDescriptor->natts;
+	char	   *nulls = palloc(natts);
+	bool		isnull = true;
+	Datum		value = (Datum) 0;
+
+	slot_getallattrs(state);
+	for (int i = 0; i < natts; i++)
+		nulls[i] = state->tts_isnull[i] ? 'n' : ' ';
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_plan(condition->plan, state->tts_values, nulls, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(SPI_result));
+	if (SPI_processed == 1)
+		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	isnull = isnull || !DatumGetBool(value);
+	SPI_finish();
+	return !isnull;
+}
+
+static bool
+holds(ExprContext *econtext, WedCondition *condition, TupleTableSlot *state)
+{
+	ExprState  *expr = condition->harmless;
+	bool		isnull;
+	Datum		value;
+
+	if (condition->plan != NULL)
+		return holds_by_plan(condition, state);
+
+	/*
+	 * What may call functions of others is made ready anew each time: they
+	 * may keep things that live no longer than a transaction.
+	 */
+	if (expr == NULL)
+		expr = ExecInitExpr(condition->expr, NULL);
+	econtext->ecxt_scantuple = state;
+	value = ExecEvalExprSwitchContext(expr, econtext, &isnull);
+	return !isnull && DatumGetBool(value);
+}
+
+static void
+judge_others(void *arg)
+{
+	JudgeArg   *judge = arg;
+	WedFlow    *flow = judge->flow;
+
+	/* not the flow's: a condition may write, and so come here again */
+	ExprContext *econtext = CreateStandaloneExprContext();
+
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		WedRule    *rule = &flow->rules[i];
+
+		if (rule->condition->harmless != NULL)
+			continue;
+		judge->rule = rule;
+		if (rule->condition->broken != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg_internal("%s", rule->condition->broken)));
+		judge->holds[i] = holds(econtext, rule->condition, judge->state);
+	}
+	FreeExprContext(econtext, true);
+}
+
+/*
+ * M(s) and final(s) of the state in the slot. A final state fires nothing,
+ * and a state on which a condition fails cannot be judged at all.
+ */
+void
+wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict)
+{
+	bool	   *holding = palloc0(sizeof(bool) * (flow->nrules + 1));
+	JudgeArg	judge = {flow, state, NULL, holding};
+	bool		others = false;
+
+	memset(verdict, 0, sizeof(WedVerdict));
+	verdict->matched = palloc(sizeof(int32) * (flow->nrules + 1));
+
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		WedCondition *condition = flow->rules[i].condition;
+
+		if (condition->harmless != NULL)
+			holding[i] = holds(flow->econtext, condition, state);
+		else
+			others = true;
+	}
+	if (others)
+	{
+		char	   *error = wed_try_as_owner(flow->owner, judge_others, &judge);
+
+		if (error != NULL)
+			verdict->error = psprintf("%s: %s", judge.rule->condition->label, error);
+	}
+	ResetExprContext(flow->econtext);
+
+	for (int i = 0; i < flow->nrules && verdict->error == NULL; i++)
+	{
+		if (!holding[i])
+			continue;
+		if (flow->rules[i].final)
+			verdict->final = true;
+		else
+			verdict->matched[verdict->nmatched++] = flow->rules[i].tgid;
+	}
+	if (verdict->final)
+		verdict->nmatched = 0;
+}

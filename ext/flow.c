@@ -1,0 +1,388 @@
+/*-------------------------------------------------------------------------
+ *
+ * flow.c
+ *		The definitions of flows, cached in each backend.
+ *
+ * A definition is read with the newest snapshot, whatever the transaction's
+ * own is, as PostgreSQL reads its catalogs; every change of a definition
+ * invalidates the relation cache entry of the flow's wed_flow, which brings
+ * it here. A definition that went out of date may still be in use further up
+ * the stack, so its memory is released at the end of the transaction only.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wed_sql.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "executor/executor.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/* columns of wed_sql.flow and wed_sql.rule, in the order of sql/catalog.sql */
+enum
+{
+	FLOW_FLOW_ID = 1,
+	FLOW_WED_FLOW,
+	FLOW_WED_ATTR,
+	FLOW_WED_TRIG,
+	FLOW_JOB_POOL,
+	FLOW_WED_TRACE,
+	FLOW_EXCPT_TGID,
+	FLOW_RULES_VERSION,
+	FLOW_NATTS = FLOW_RULES_VERSION
+};
+
+enum
+{
+	RULE_FLOW_ID = 1,
+	RULE_TGID,
+	RULE_VALID_FROM,
+	RULE_VALID_UNTIL,
+	RULE_TGNAME,
+	RULE_TRNAME,
+	RULE_CNAME,
+	RULE_CPRED,
+	RULE_CFINAL,
+	RULE_ENABLED,
+	RULE_TIMEOUT,
+	RULE_NATTS = RULE_TIMEOUT
+};
+
+typedef struct CacheEntry
+{
+	Oid			relid;			/* hash key */
+	bool		current;		/* no invalidation since it was read */
+	WedFlow    *flow;
+} CacheEntry;
+
+static HTAB *cache = NULL;
+static List *outdated = NIL;	/* MemoryContexts, in TopMemoryContext */
+
+PG_FUNCTION_INFO_V1(wed_definition_changed);
+
+static void
+invalidate_relation(Datum arg, Oid relid)
+{
+	HASH_SEQ_STATUS scan;
+	CacheEntry *entry;
+
+	if (OidIsValid(relid))
+	{
+		entry = hash_search(cache, &relid, HASH_FIND, NULL);
+		if (entry)
+			entry->current = false;
+		return;
+	}
+	hash_seq_init(&scan, cache);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		entry->current = false;
+}
+
+/* Conditions hold functions, operators and types by OID. */
+static void
+invalidate_all(Datum arg, int cacheid, uint32 hashvalue)
+{
+	invalidate_relation(arg, InvalidOid);
+}
+
+static void
+release_outdated(XactEvent event, void *arg)
+{
+	ListCell   *cell;
+
+	if (outdated == NIL ||
+		(event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
+		return;
+	foreach(cell, outdated)
+		MemoryContextDelete(lfirst(cell));
+	list_free(outdated);
+	outdated = NIL;
+}
+
+static void
+create_cache(void)
+{
+	HASHCTL		control = {
+		.keysize = sizeof(Oid),
+		.entrysize = sizeof(CacheEntry),
+		.hcxt = TopMemoryContext,
+	};
+
+	cache = hash_create("wed_sql flows", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	CacheRegisterRelcacheCallback(invalidate_relation, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, invalidate_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(OPEROID, invalidate_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, invalidate_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(CASTSOURCETARGET, invalidate_all, (Datum) 0);
+	RegisterXactCallback(release_outdated, NULL);
+}
+
+static void
+discard(CacheEntry *entry)
+{
+	MemoryContext old;
+
+	if (entry->flow == NULL)
+		return;
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	outdated = lappend(outdated, entry->flow->context);
+	MemoryContextSwitchTo(old);
+	entry->flow = NULL;
+}
+
+static Relation
+open_catalog(const char *name)
+{
+	Oid			nsp = get_namespace_oid(WED_SCHEMA, false);
+	Oid			relid = get_relname_relid(name, nsp);
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table \"%s.%s\" does not exist", WED_SCHEMA, name),
+				 errhint("Is extension wed_sql complete in this database?")));
+	return table_open(relid, AccessShareLock);
+}
+
+static Oid
+index_in_schema_of(Relation rel, const char *name)
+{
+	Oid			relid = get_relname_relid(name, RelationGetNamespace(rel));
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("index \"%s\" of table \"%s\" does not exist",
+						name, RelationGetRelationName(rel))));
+	return relid;
+}
+
+static bool
+read_flow_row(WedFlow *flow, Snapshot snapshot)
+{
+	Relation	catalog = open_catalog("flow");
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Datum		values[FLOW_NATTS];
+	bool		nulls[FLOW_NATTS];
+
+	ScanKeyInit(&key, FLOW_WED_FLOW, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(flow->relid));
+	scan = systable_beginscan(catalog, index_in_schema_of(catalog, "flow_wed_flow_key"), true,
+							  snapshot, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		heap_deform_tuple(tuple, RelationGetDescr(catalog), values, nulls);
+		flow->flow_id = DatumGetInt32(values[FLOW_FLOW_ID - 1]);
+		flow->job_pool = DatumGetObjectId(values[FLOW_JOB_POOL - 1]);
+		flow->excpt_tgid = DatumGetInt32(values[FLOW_EXCPT_TGID - 1]);
+		flow->rules_version = DatumGetInt64(values[FLOW_RULES_VERSION - 1]);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return HeapTupleIsValid(tuple);
+}
+
+static char *
+text_or_null(Datum value, bool isnull)
+{
+	return isnull ? NULL : TextDatumGetCString(value);
+}
+
+static int
+compare_rules(const void *a, const void *b)
+{
+	int32		x = ((const WedRule *) a)->tgid;
+	int32		y = ((const WedRule *) b)->tgid;
+
+	return (x > y) - (x < y);
+}
+
+/* Reads the rules in force, and prepares the conditions of the enabled ones. */
+static void
+read_rules(WedFlow *flow, Relation wed_flow, Snapshot snapshot)
+{
+	Relation	catalog = open_catalog("rule");
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	int			room = 8;
+
+	flow->rules = palloc(sizeof(WedRule) * room);
+	ScanKeyInit(&keys[0], RULE_FLOW_ID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(flow->flow_id));
+	ScanKeyInit(&keys[1], RULE_VALID_UNTIL, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(PG_INT64_MAX));
+	scan = systable_beginscan(catalog, index_in_schema_of(catalog, "rule_in_force"), true,
+							  snapshot, 2, keys);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum		values[RULE_NATTS];
+		bool		nulls[RULE_NATTS];
+		WedRule    *rule;
+		char	   *tgname;
+
+		heap_deform_tuple(tuple, RelationGetDescr(catalog), values, nulls);
+		if (!DatumGetBool(values[RULE_ENABLED - 1]))
+			continue;
+		if (flow->nrules == room)
+			flow->rules = repalloc(flow->rules, sizeof(WedRule) * (room *= 2));
+		rule = &flow->rules[flow->nrules++];
+		rule->tgid = DatumGetInt32(values[RULE_TGID - 1]);
+		rule->final = DatumGetBool(values[RULE_CFINAL - 1]);
+		rule->trname = text_or_null(values[RULE_TRNAME - 1], nulls[RULE_TRNAME - 1]);
+		tgname = text_or_null(values[RULE_TGNAME - 1], nulls[RULE_TGNAME - 1]);
+		if (rule->final)
+			rule->label = psprintf("final condition of WED-flow \"%s\"", flow->name);
+		else
+			rule->label = psprintf("condition of WED-trigger %d (\"%s\") of WED-flow \"%s\"",
+								   rule->tgid, tgname ? tgname : rule->trname, flow->name);
+		rule->predicate = TextDatumGetCString(values[RULE_CPRED - 1]);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+
+	qsort(flow->rules, flow->nrules, sizeof(WedRule), compare_rules);
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		WedRule    *rule = &flow->rules[i];
+
+		rule->condition = wed_condition_prepare(flow, wed_flow, rule->predicate, rule->label);
+		if (rule->final)
+			flow->final_rule = rule;
+	}
+}
+
+static void
+find_columns(WedFlow *flow, Relation wed_flow)
+{
+	TupleDesc	desc = RelationGetDescr(wed_flow);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped)
+			continue;
+		if (strcmp(NameStr(att->attname), "wid") == 0)
+			flow->wid_attno = att->attnum;
+		else if (strcmp(NameStr(att->attname), "_stamp") == 0)
+		{
+			flow->stamp_attno = att->attnum;
+			flow->stamp_type = att->atttypid;
+		}
+	}
+	if (flow->wid_attno == InvalidAttrNumber || flow->stamp_attno == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("table \"%s.%s\" lacks column \"wid\" or \"_stamp\"",
+						flow->name, RelationGetRelationName(wed_flow))));
+}
+
+static WedFlow *
+read_flow(Relation wed_flow)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "wed_sql flow",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	WedFlow    *flow = palloc0(sizeof(WedFlow));
+	Snapshot	snapshot;
+
+	flow->context = context;
+	flow->relid = RelationGetRelid(wed_flow);
+	flow->name = get_namespace_name(RelationGetNamespace(wed_flow));
+	flow->owner = wed_flow->rd_rel->relowner;
+
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	if (!read_flow_row(flow, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s.%s\" is not the instance table of a WED-flow",
+						flow->name, RelationGetRelationName(wed_flow)),
+				 errhint("WED-flows are made by wed_sql.create_flow().")));
+	find_columns(flow, wed_flow);
+	flow->econtext = CreateStandaloneExprContext();
+	read_rules(flow, wed_flow, snapshot);
+	UnregisterSnapshot(snapshot);
+
+	/* found by name once per definition, not once per state */
+	flow->job_pool_pkey = get_relname_relid("job_pool_pkey", get_rel_namespace(flow->job_pool));
+	if (!OidIsValid(flow->job_pool_pkey))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("job_pool of WED-flow \"%s\" does not exist", flow->name)));
+	MemoryContextSwitchTo(old);
+	MemoryContextSetParent(context, TopMemoryContext);	/* it can be kept now */
+	return flow;
+}
+
+/*
+ * The definition in force of the flow whose instances are in wed_flow.
+ */
+WedFlow *
+wed_flow_get(Relation wed_flow)
+{
+	Oid			relid = RelationGetRelid(wed_flow);
+	CacheEntry *entry;
+	WedFlow    *flow;
+	bool		found;
+
+	if (cache == NULL)
+		create_cache();
+	entry = hash_search(cache, &relid, HASH_ENTER, &found);
+	if (!found)
+	{
+		entry->current = false;
+		entry->flow = NULL;
+	}
+	if (entry->current && entry->flow != NULL)
+		return entry->flow;
+
+	discard(entry);
+
+	/*
+	 * Current from before the reading on: what changes while it is read makes
+	 * it outdated for the next caller. An error leaves flow NULL.
+	 */
+	entry->current = true;
+	flow = read_flow(wed_flow);
+
+	/* a condition's code, run while it was prepared, may have come here, too */
+	discard(entry);
+	entry->flow = flow;
+	return flow;
+}
+
+/* The transition of a rule in force, for messages; NULL if it has gone. */
+const char *
+wed_transition_name(const WedFlow *flow, int32 tgid)
+{
+	if (tgid == flow->excpt_tgid)
+		return WED_EXCEPTION_TRANSITION;
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		if (flow->rules[i].tgid == tgid)
+			return flow->rules[i].trname;
+	}
+	return NULL;
+}
+
+/*
+ * wed_sql.definition_changed(wed_flow regclass) -> void: tells every backend.
+ */
+Datum
+wed_definition_changed(PG_FUNCTION_ARGS)
+{
+	CacheInvalidateRelcacheByRelid(PG_GETARG_OID(0));
+	PG_RETURN_VOID();
+}

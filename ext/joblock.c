@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * joblock.c
+ *		The lock of a job: the advisory lock (wid, tgid) of the paper.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wed_sql.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+
+PG_FUNCTION_INFO_V1(wed_try_lock);
+PG_FUNCTION_INFO_V1(wed_await_transactions);
+
+/* pg_advisory_xact_lock(int, int) marks its locks so */
+#define TWO_KEYS 2
+
+/* what fits into a lock's tag together with tgid */
+#define MAX_WID (((int64) (PG_UINT16_MAX - TWO_KEYS) << 32) | PG_UINT32_MAX)
+
+/*
+ * For a wid of 31 bits this is the very lock of pg_try_advisory_xact_lock(wid,
+ * tgid). The bits above 32 go where PostgreSQL tells its two kinds of advisory
+ * locks apart, so that a large wid has a lock that nothing else can take.
+ */
+static void
+set_job_locktag(LOCKTAG *tag, int64 wid, int32 tgid)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) wid, (uint32) tgid,
+						 (uint16) (TWO_KEYS + (wid >> 32)));
+}
+
+/*
+ * A lookup in the backend's own lock table: no shared memory is touched.
+ */
+bool
+wed_job_lock_held(int64 wid, int32 tgid)
+{
+	LOCKTAG		tag;
+
+	if (wid < 0 || wid > MAX_WID)
+		return false;
+	set_job_locktag(&tag, wid, tgid);
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(&tag, ExclusiveLock, false);
+#else
+	return LockHeldByMe(&tag, ExclusiveLock);
+#endif
+}
+
+/*
+ * wed_sql.try_lock(wid bigint, tgid integer) -> boolean
+ */
+Datum
+wed_try_lock(PG_FUNCTION_ARGS)
+{
+	int64		wid = PG_GETARG_INT64(0);
+	int32		tgid = PG_GETARG_INT32(1);
+	LOCKTAG		tag;
+
+	if (wid < 0 || wid > MAX_WID)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("wid " INT64_FORMAT " is out of range", wid)));
+	set_job_locktag(&tag, wid, tgid);
+	PG_RETURN_BOOL(LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL);
+}
+
+/*
+ * wed_sql.await_transactions(xids xid[]) -> void: returns when each of them
+ * has ended, so that any new snapshot sees what it did. A commit can be read
+ * from the WAL before that.
+ */
+Datum
+wed_await_transactions(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	Datum	   *xids;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, XIDOID, sizeof(TransactionId), true, TYPALIGN_INT,
+					  &xids, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		TransactionId xid = nulls[i] ? InvalidTransactionId : DatumGetTransactionId(xids[i]);
+
+		if (TransactionIdIsNormal(xid) && !TransactionIdIsCurrentTransactionId(xid) &&
+			TransactionIdIsInProgress(xid))
+			XactLockTableWait(xid, NULL, NULL, XLTW_None);
+	}
+	PG_RETURN_VOID();
+}

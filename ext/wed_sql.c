@@ -1,0 +1,154 @@
+/*-------------------------------------------------------------------------
+ *
+ * wed_sql.c
+ *		The module's entry: settings, shared memory, the background worker,
+ *		and the notice that is taken of CREATE and DROP EXTENSION.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wed_sql.h"
+
+#include <limits.h>
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+PG_MODULE_MAGIC;
+
+bool		wed_enabled = true;
+char	   *wed_conninfo = NULL;
+int			wed_batch_size = 1000;
+int			wed_condition_timeout = 1000;
+int			wed_memory_limit = 64;
+int			wed_discovery_interval = 60;
+int			wed_max_databases = 128;
+int			wed_completes_tgid = 0;
+
+static object_access_hook_type prev_object_access_hook = NULL;
+static bool discovery_at_commit = false;
+
+void		_PG_init(void);
+
+PG_FUNCTION_INFO_V1(wed_engine_discover);
+
+static void
+define_settings(void)
+{
+	DefineCustomBoolVariable("wed_sql.enabled",
+							 "Runs the engine that follows the WED-flows of all databases.",
+							 "When off, states are still judged and recorded in the rows, and followed when it is on again.",
+							 &wed_enabled, true,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+
+	DefineCustomStringVariable("wed_sql.conninfo",
+							   "Connection string of the engine's own connections.",
+							   "Empty: the server's first Unix-domain socket, as the operating system user that runs the server. The database name is added by the engine.",
+							   &wed_conninfo, "",
+							   PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.batch_size",
+							"Most states that the follower writes in one transaction.",
+							NULL,
+							&wed_batch_size, 1000, 1, 100000,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.condition_timeout",
+							"Longest time that the WED-conditions of a flow may take on one state.",
+							"When they take longer, the instance becomes an exception. Zero turns the limit off.",
+							&wed_condition_timeout, 1000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.memory_limit",
+							"Memory that the engine tries to stay below.",
+							NULL,
+							&wed_memory_limit, 64, 32, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.discovery_interval",
+							"Time between two looks for databases that the engine does not know yet.",
+							"CREATE EXTENSION is noticed at once; this is for databases that were copied.",
+							&wed_discovery_interval, 60, 1, 86400,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.completes_tgid",
+							"WED-trigger (tgid) whose job the next update of an instance completes.",
+							"Needed only by a transaction that holds the locks of several pending jobs of one instance. Zero: not said.",
+							&wed_completes_tgid, 0, 0, INT_MAX,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("wed_sql.max_databases",
+								"Most databases whose state wed_sql.status can show and wed_sql.sync() can wait for.",
+								NULL,
+								&wed_max_databases, 128, 1, 10000,
+								PGC_POSTMASTER, 0, NULL, NULL, NULL);
+
+#if PG_VERSION_NUM >= 150000
+	MarkGUCPrefixReserved("wed_sql");
+#else
+	EmitWarningsOnPlaceholders("wed_sql");
+#endif
+}
+
+/*
+ * The engine looks at the databases again when a transaction that created or
+ * dropped the extension has committed: before that, it would see nothing new.
+ */
+static void
+discover_after_commit(XactEvent event, void *arg)
+{
+	if (!discovery_at_commit)
+		return;
+	if (event == XACT_EVENT_COMMIT)
+		wed_shared_request_discovery();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		discovery_at_commit = false;
+}
+
+static void
+notice_drop_extension(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, void *arg)
+{
+	if (prev_object_access_hook)
+		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
+
+	if (access == OAT_DROP && class_id == ExtensionRelationId &&
+		object_id == get_extension_oid("wed_sql", true))
+		discovery_at_commit = true;
+}
+
+/*
+ * wed_sql.discover() -> void: has the engine look for databases with the
+ * extension once this transaction has committed.
+ */
+Datum
+wed_engine_discover(PG_FUNCTION_ARGS)
+{
+	discovery_at_commit = true;
+	PG_RETURN_VOID();
+}
+
+void
+_PG_init(void)
+{
+	define_settings();
+	RegisterXactCallback(discover_after_commit, NULL);
+
+	/*
+	 * Loaded into a single session, the guard works, but there is neither an
+	 * engine nor shared memory; CREATE EXTENSION says so.
+	 */
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	wed_shared_install();
+	prev_object_access_hook = object_access_hook;
+	object_access_hook = notice_drop_extension;
+
+	/* pg_upgrade runs the server for itself alone */
+	if (!IsBinaryUpgrade)
+		wed_worker_register();
+}

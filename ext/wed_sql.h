@@ -1,0 +1,164 @@
+/*-------------------------------------------------------------------------
+ *
+ * wed_sql.h
+ *		What the C files of wed_sql share with each other.
+ *
+ * Data goes one way: guard.c judges a new state in the writer's transaction
+ * and stamps it into the row; the row travels through the WAL to the engine
+ * process, which reports how far it has come; shared.c keeps that report for
+ * those who wait for it or look at it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef WED_SQL_H
+#define WED_SQL_H
+
+#include "postgres.h"
+
+#include "access/xlogdefs.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "storage/itemptr.h"
+#include "utils/relcache.h"
+
+/* Every refusal has an SQLSTATE of its own; docs/errors.md explains each. */
+#define ERRCODE_WED_INITIAL_STATE_MATCHES_NOTHING	MAKE_SQLSTATE('W','E','D','0','1')
+#define ERRCODE_WED_NO_JOB_LOCK						MAKE_SQLSTATE('W','E','D','0','2')
+#define ERRCODE_WED_JOB_NOT_PENDING					MAKE_SQLSTATE('W','E','D','0','3')
+#define ERRCODE_WED_AMBIGUOUS_JOB					MAKE_SQLSTATE('W','E','D','0','4')
+#define ERRCODE_WED_PROTECTED_COLUMN				MAKE_SQLSTATE('W','E','D','0','5')
+#define ERRCODE_WED_INSTANCE_NOT_REMOVABLE			MAKE_SQLSTATE('W','E','D','0','6')
+#define ERRCODE_WED_FINAL_WITH_PENDING_JOBS			MAKE_SQLSTATE('W','E','D','0','7')
+#define ERRCODE_WED_INSTANCE_IS_FINAL				MAKE_SQLSTATE('W','E','D','0','8')
+#define ERRCODE_WED_SYNC_TIMED_OUT					MAKE_SQLSTATE('W','E','D','1','4')
+
+#define WED_SCHEMA				"wed_sql"
+#define WED_EXCEPTION_TRANSITION "_EXCPT"
+
+/* The state's stamp, wed_sql.stamp: what the guard tells the follower. */
+typedef struct WedStamp
+{
+	int64		version;		/* k of s_k */
+	int64		rules;			/* version of the definition in force */
+	int32		by;				/* rule whose transition wrote s_k, 0 if none */
+	int			npending;
+	int32	   *pending;		/* P_{k-1}, ascending */
+	int			nmatched;
+	int32	   *matched;		/* M(s_k), ascending */
+	bool		final;
+	char	   *error;			/* of a condition that failed, or NULL */
+} WedStamp;
+
+struct WedCondition;
+
+typedef struct WedRule
+{
+	int32		tgid;
+	char	   *trname;			/* NULL for the final condition */
+	char	   *label;			/* how messages call it */
+	bool		final;
+	char	   *predicate;
+	struct WedCondition *condition;
+} WedRule;
+
+/* A flow's definition, as the guard needs it; cached per backend. */
+typedef struct WedFlow
+{
+	Oid			relid;			/* its wed_flow */
+	int32		flow_id;
+	char	   *name;			/* its schema */
+	Oid			owner;
+	int64		rules_version;
+	int32		excpt_tgid;
+	Oid			job_pool;
+	Oid			job_pool_pkey;
+	AttrNumber	wid_attno;
+	AttrNumber	stamp_attno;
+	Oid			stamp_type;
+	int			nrules;			/* enabled ones only, by tgid */
+	WedRule    *rules;
+	WedRule    *final_rule;		/* NULL if there is none */
+	struct ExprContext *econtext;
+	MemoryContext context;
+} WedFlow;
+
+/* What the conditions say of a state. */
+typedef struct WedVerdict
+{
+	bool		final;
+	int			nmatched;
+	int32	   *matched;		/* ascending */
+	char	   *error;			/* of the condition that failed, or NULL */
+} WedVerdict;
+
+/* wed_sql.c */
+extern bool wed_enabled;
+extern char *wed_conninfo;
+extern int	wed_batch_size;
+extern int	wed_condition_timeout;
+extern int	wed_memory_limit;
+extern int	wed_discovery_interval;
+extern int	wed_max_databases;
+extern int	wed_completes_tgid;
+
+/* flow.c */
+extern WedFlow *wed_flow_get(Relation wed_flow);
+extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
+
+/* condition.c */
+extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation wed_flow,
+												  const char *predicate, const char *label);
+extern void wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict);
+extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
+extern char *wed_try_as_owner(Oid owner, void (*body) (void *), void *arg);
+
+/* stamp.c */
+extern void wed_stamp_read(Datum value, WedStamp *stamp);
+extern Datum wed_stamp_make(Oid stamp_type, const WedStamp *stamp);
+extern int	wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int32 **pending);
+
+/* joblock.c */
+extern bool wed_job_lock_held(int64 wid, int32 tgid);
+
+/* shared.c */
+typedef enum WedDatabaseState
+{
+	WED_DB_UNUSED = 0,
+	WED_DB_STARTING = 'w',
+	WED_DB_HEALING = 'h',
+	WED_DB_STREAMING = 's',
+	WED_DB_BACKING_OFF = 'b',
+	WED_DB_GONE = 'x'
+} WedDatabaseState;
+
+typedef struct WedDatabaseReport
+{
+	Oid			datid;
+	WedDatabaseState state;
+	XLogRecPtr	flushed_lsn;
+	int64		states_total;
+	const char *datname;
+	const char *slot;
+	const char *error;
+} WedDatabaseReport;
+
+extern void wed_shared_install(void);
+extern void wed_shared_worker_started(void);
+extern void wed_shared_engine_started(pid_t pid);
+extern void wed_shared_engine_ended(void);
+extern bool wed_shared_take_discovery_request(void);
+extern void wed_shared_request_discovery(void);
+extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
+extern void wed_shared_report(const WedDatabaseReport *report);
+extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);
+
+/* engine.c */
+extern int	wed_engine_start(pid_t *pid);
+extern void wed_engine_send(int link, char type, const char *body, int len);
+extern char *wed_engine_config(void);
+extern void wed_engine_handle(const char *packet, int len);
+
+/* worker.c */
+extern void wed_worker_register(void);
+
+#endif							/* WED_SQL_H */

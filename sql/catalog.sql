@@ -1,0 +1,84 @@
+-- What wed_sql keeps about all flows of the database.
+
+revoke all on schema wed_sql from public;
+grant usage on schema wed_sql to public;
+
+-- tgid is an integer, because the lock of a job is pg_try_advisory_xact_lock(wid, tgid), and is
+-- unique in the database, because that lock is.
+create sequence wed_sql.tgid_seq as integer;
+
+create table wed_sql.flow (
+    flow_id       integer generated always as identity,
+    wed_flow      regclass not null,
+    wed_attr      regclass not null,
+    wed_trig      regclass not null,
+    job_pool      regclass not null,
+    wed_trace     regclass not null,
+    excpt_tgid    integer not null default nextval('wed_sql.tgid_seq'),
+    rules_version bigint not null default 0,
+    constraint flow_pkey primary key (flow_id),
+    constraint flow_wed_flow_key unique (wed_flow)
+);
+
+comment on table wed_sql.flow is 'WED-flows of this database; the name of a flow is that of its schema';
+comment on column wed_sql.flow.excpt_tgid is 'tgid of the jobs of transition _EXCPT of this flow';
+comment on column wed_sql.flow.rules_version is 'number of the definition in force: each change of attributes or rules makes a new one';
+
+-- Every version of every rule: a state is judged by the rules in force when it was written, also
+-- when the follower reads it much later.
+create table wed_sql.rule (
+    flow_id     integer not null,
+    tgid        integer not null,
+    valid_from  bigint not null,
+    valid_until bigint not null default 9223372036854775807,
+    tgname      text,
+    trname      text,
+    cname       text,
+    cpred       text not null,
+    cfinal      boolean not null,
+    enabled     boolean not null,
+    timeout     interval,
+    constraint rule_pkey primary key (tgid, valid_from),
+    constraint rule_flow_id_fkey foreign key (flow_id) references wed_sql.flow on delete cascade
+);
+create index rule_in_force on wed_sql.rule (flow_id, valid_until);
+
+comment on table wed_sql.rule is 'versions of the WED-triggers: version v of a definition consists of those with valid_from <= v < valid_until';
+comment on column wed_sql.rule.valid_until is 'exclusive; the largest bigint while the version is in force';
+
+-- Where the follower is. One row; see DESIGN notes in docs/architecture.md.
+create table wed_sql.follower (
+    singleton         boolean not null default true,
+    slot_name         text,
+    epoch             bigint not null default 0,
+    applied_lsn       pg_lsn,
+    system_identifier bigint,
+    constraint follower_pkey primary key (singleton),
+    constraint follower_singleton check (singleton)
+) with (fillfactor = 10);
+insert into wed_sql.follower default values;
+
+comment on table wed_sql.follower is 'position of the follower of this database (one row)';
+comment on column wed_sql.follower.epoch is 'raised by each follower that starts, so that a batch of an older one cannot be committed after it';
+comment on column wed_sql.follower.applied_lsn is 'everything committed up to here is in job_pool and wed_trace';
+
+select pg_catalog.pg_extension_config_dump('wed_sql.tgid_seq', '');
+select pg_catalog.pg_extension_config_dump('wed_sql.flow', '');
+select pg_catalog.pg_extension_config_dump('wed_sql.flow_flow_id_seq', '');
+select pg_catalog.pg_extension_config_dump('wed_sql.rule', '');
+
+-- The stamp that the guard puts on each state; the follower reads nothing else.
+create type wed_sql.stamp as (
+    version bigint,
+    rules   bigint,
+    by      integer,
+    pending integer[],
+    matched integer[],
+    final   boolean,
+    error   text
+);
+
+comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, and the error of a condition that failed';
+
+-- Written in create_flow; made here so that the follower can start before there is a flow.
+create publication wed_sql with (publish = 'insert, update');

@@ -1,0 +1,240 @@
+-- Changes of a flow's definition: rows of wed_attr become columns of wed_flow, rows of wed_trig
+-- become versions of rules. All of these functions are triggers that create_flow makes, with
+-- the flow's number as their argument.
+
+create function wed_sql.check_name(kind text, name text) returns void
+    language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if name is null or name = '' then
+        raise exception 'a % needs a name', kind using errcode = 'WED12';
+    end if;
+    if octet_length(name) > 63 then
+        raise exception 'name of % is too long: "%"', kind, name
+            using errcode = 'WED12',
+                  detail = format('It has %s bytes, and 63 is the most.', octet_length(name));
+    end if;
+    if name like '\_%' then
+        raise exception 'name of % is reserved: "%"', kind, name
+            using errcode = 'WED12',
+                  hint = 'Names that begin with an underscore belong to wed_sql.';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.check_name(text, text) from public;
+
+comment on function wed_sql.check_name(text, text) is
+'Refuses (WED12) a name that is empty, longer than an identifier can be, or reserved.';
+
+-- A new definition: each session reads it before it judges another state.
+create function wed_sql.next_rules_version(flow_id integer) returns bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+begin
+    update wed_sql.flow set rules_version = flow.rules_version + 1
+     where flow.flow_id = next_rules_version.flow_id
+    returning * into strict f;
+    perform wed_sql.definition_changed(f.wed_flow);
+    return f.rules_version;
+end
+$$;
+
+revoke all on function wed_sql.next_rules_version(integer) from public;
+
+comment on function wed_sql.next_rules_version(integer) is
+'Starts a new version of the definition of a flow, and returns its number.';
+
+create function wed_sql.check_trig() returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+begin
+    if tg_op = 'INSERT' then
+        if new.tgid is not null then
+            raise exception 'tgid is assigned by wed_sql'
+                using errcode = 'WED12', hint = 'Leave it out.';
+        end if;
+        new.tgid := nextval('wed_sql.tgid_seq');
+    elsif new.tgid is distinct from old.tgid then
+        raise exception 'tgid of WED-trigger % cannot be changed', old.tgid
+            using errcode = 'WED12';
+    end if;
+
+    if new.cfinal and new.trname is not null then
+        raise exception 'the final condition has no WED-transition'
+            using errcode = 'WED13', detail = format('trname is "%s".', new.trname),
+                  hint = 'Leave trname out, or cfinal.';
+    end if;
+    if not new.cfinal then
+        if new.trname is null then
+            raise exception 'WED-trigger without a WED-transition'
+                using errcode = 'WED13', hint = 'Set trname, or cfinal for the final condition.';
+        end if;
+        perform wed_sql.check_name('WED-transition', new.trname);
+    end if;
+    if new.timeout <= interval '0' then
+        raise exception 'timeout of a WED-trigger must be positive'
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    select * into strict f from wed_sql.flow where flow_id = tg_argv[0]::integer;
+    perform wed_sql.condition_attributes(f.wed_flow, new.cpred);
+    return new;
+end
+$$;
+
+comment on function wed_sql.check_trig() is
+'Trigger of wed_trig: assigns tgid, and refuses what is not a valid WED-trigger.';
+
+create function wed_sql.trig_changed() returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+    version bigint;
+    finals bigint;
+begin
+    version := wed_sql.next_rules_version(tg_argv[0]::integer);
+    select * into strict f from wed_sql.flow where flow_id = tg_argv[0]::integer;
+
+    execute format('select count(*) from %s where cfinal', f.wed_trig) into finals;
+    if finals > 1 then
+        raise exception 'a WED-flow can have only one final condition'
+            using errcode = 'WED13', hint = 'Combine several with OR, in one cpred.';
+    end if;
+
+    execute format(
+        'update wed_sql.rule r set valid_until = $1
+          where r.flow_id = $2 and r.valid_until = 9223372036854775807
+            and not exists (select from %s t
+                             where t.tgid = r.tgid
+                               and (t.tgname, t.trname, t.cname, t.cpred, t.cfinal, t.enabled, t.timeout)
+                                   is not distinct from
+                                   (r.tgname, r.trname, r.cname, r.cpred, r.cfinal, r.enabled, r.timeout))',
+        f.wed_trig) using version, f.flow_id;
+    execute format(
+        'insert into wed_sql.rule (flow_id, tgid, valid_from, tgname, trname, cname, cpred, cfinal, enabled, timeout)
+         select $2, t.tgid, $1, t.tgname, t.trname, t.cname, t.cpred, t.cfinal, t.enabled, t.timeout
+           from %s t
+          where not exists (select from wed_sql.rule r
+                             where r.tgid = t.tgid and r.valid_until = 9223372036854775807)',
+        f.wed_trig) using version, f.flow_id;
+    return null;
+end
+$$;
+
+comment on function wed_sql.trig_changed() is
+'Trigger of wed_trig: makes its rows the rules in force from now on.';
+
+create function wed_sql.check_attr() returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if new.aname = 'wid' then
+        raise exception 'name of WED-attribute is reserved: "wid"' using errcode = 'WED12';
+    end if;
+    perform wed_sql.check_name('WED-attribute', new.aname);
+    new.atype := wed_sql.type_name(coalesce(new.atype, 'text'));
+    return new;
+end
+$$;
+
+comment on function wed_sql.check_attr() is
+'Trigger of wed_attr: refuses what is not a valid WED-attribute.';
+
+-- Waits for those who write instances before it looks: what it finds stays true.
+create function wed_sql.refuse_if_used(f wed_sql.flow, aname text, what text) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    users text;
+begin
+    perform wed_sql.execute_as_owner(f.wed_flow, format('lock table %s', f.wed_flow));
+    execute format(
+        'select string_agg(format(''%%s (tgid %%s)'', coalesce(trname, ''the final condition''), tgid), '', '' order by tgid)
+           from %s where $2 = any (wed_sql.condition_attributes($1, cpred))', f.wed_trig)
+       into users using f.wed_flow, aname;
+    if users is not null then
+        raise exception 'WED-attribute "%" cannot be %: WED-conditions use it', aname, what
+            using errcode = 'WED11', detail = format('Used by: %s.', users),
+                  hint = 'Change or delete these WED-triggers first.';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.refuse_if_used(wed_sql.flow, text, text) from public;
+
+comment on function wed_sql.refuse_if_used(wed_sql.flow, text, text) is
+'Refuses (WED11) to drop or rename an attribute that the condition of a WED-trigger uses.';
+
+-- DDL runs as the flow's owner: types and domains may bring code of their own.
+create function wed_sql.attr_changed() returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+    alter_table text;
+begin
+    select * into strict f from wed_sql.flow where flow_id = tg_argv[0]::integer;
+    alter_table := format('alter table %s ', f.wed_flow);
+
+    if tg_op = 'INSERT' then
+        perform wed_sql.execute_as_owner(f.wed_flow, alter_table
+            || format('add column %I %s', new.aname, new.atype)
+            || coalesce(format(' default %L', new.adv), ''));
+        return null;
+    end if;
+
+    if tg_op = 'DELETE' then
+        perform wed_sql.refuse_if_used(f, old.aname, 'dropped');
+        perform wed_sql.execute_as_owner(f.wed_flow, alter_table || format('drop column %I', old.aname));
+        return null;
+    end if;
+
+    if new.aname <> old.aname then
+        perform wed_sql.refuse_if_used(f, old.aname, 'renamed');
+        perform wed_sql.execute_as_owner(f.wed_flow, alter_table
+            || format('rename column %I to %I', old.aname, new.aname));
+    end if;
+    if new.atype <> old.atype then
+        perform wed_sql.execute_as_owner(f.wed_flow, alter_table
+            || format('alter column %1$I drop default, alter column %1$I type %2$s using %1$I::%2$s',
+                      new.aname, new.atype));
+        execute format('select wed_sql.condition_attributes($1, cpred) from %s', f.wed_trig)
+          using f.wed_flow;
+    end if;
+    if new.adv is distinct from old.adv or new.atype <> old.atype then
+        perform wed_sql.execute_as_owner(f.wed_flow, alter_table
+            || format('alter column %I ', new.aname)
+            || coalesce(format('set default %L', new.adv), 'drop default'));
+    end if;
+    return null;
+end
+$$;
+
+comment on function wed_sql.attr_changed() is
+'Trigger of wed_attr: adds, alters or drops the column of wed_flow.';
+
+create function wed_sql.attrs_changed() returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform wed_sql.next_rules_version(tg_argv[0]::integer);
+    return null;
+end
+$$;
+
+comment on function wed_sql.attrs_changed() is
+'Trigger of wed_attr: the definition of the flow has changed.';

@@ -1,0 +1,251 @@
+-- Making and removing flows.
+
+-- Who called a SECURITY DEFINER function: SET ROLE changes it, the function does not.
+create function wed_sql.caller() returns name
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$ select coalesce(nullif(current_setting('role'), 'none')::name, session_user) $$;
+
+revoke all on function wed_sql.caller() from public;
+
+comment on function wed_sql.caller() is 'Role that called a function which runs as another role.';
+
+create function wed_sql.create_tables(schema text) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format($sql$
+        create table %1$I.wed_attr (
+            aname text not null,
+            adv   text,
+            atype text not null default 'text',
+            constraint wed_attr_pkey primary key (aname)
+        );
+        create table %1$I.wed_trig (
+            tgid    integer not null,
+            tgname  text,
+            enabled boolean not null default true,
+            trname  text,
+            cname   text,
+            cpred   text not null,
+            cfinal  boolean not null default false,
+            timeout interval not null default interval '1 hour',
+            constraint wed_trig_pkey primary key (tgid)
+        );
+        create table %1$I.wed_flow (
+            wid    bigint generated always as identity (maxvalue 140728898420735),
+            _stamp wed_sql.stamp not null,
+            constraint wed_flow_pkey primary key (wid)
+        ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+        create table %1$I.job_pool (
+            wid      bigint not null,
+            tgid     integer not null,
+            trname   text not null,
+            lckid    text,
+            timeout  interval,
+            payload  jsonb not null,
+            fired_at timestamp with time zone not null,
+            constraint job_pool_pkey primary key (wid, tgid)
+        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+        create index job_pool_trname on %1$I.job_pool (trname, fired_at);
+        create table %1$I.wed_trace (
+            wid     bigint not null,
+            version bigint not null,
+            state   jsonb not null,
+            trw     text,
+            trf     text[] not null,
+            status  "char" not null,
+            tstmp   timestamp with time zone not null,
+            pending integer[] not null,
+            error   text,
+            healed  boolean not null default false,
+            constraint wed_trace_pkey primary key (wid, version)
+        );
+
+        create view %1$I.wed_instance as
+        select f.wid, (f._stamp).version,
+               case when (f._stamp).final then 'F'
+                    when (f._stamp).error is not null
+                      or (cardinality((f._stamp).matched) = 0
+                          and (f._stamp).pending <@ array[(f._stamp).by]) then 'E'
+                    else 'R' end::"char" as status,
+               array(select j.trname from %1$I.job_pool j where j.wid = f.wid order by j.tgid) as pending,
+               t.tstmp as since,
+               (f._stamp).error
+          from %1$I.wed_flow f
+          left join %1$I.wed_trace t on t.wid = f.wid and t.version = (f._stamp).version;
+
+        comment on table %1$I.wed_attr is 'WED-attributes: each row is a column of wed_flow';
+        comment on column %1$I.wed_attr.aname is 'name of the WED-attribute, letter by letter as the column is called';
+        comment on column %1$I.wed_attr.adv is 'default value, as a literal; null for none';
+        comment on column %1$I.wed_attr.atype is 'type, in SQL';
+        comment on table %1$I.wed_trig is 'WED-triggers: when a WED-condition holds on a state, its WED-transition is due';
+        comment on column %1$I.wed_trig.tgid is 'identifies the WED-trigger in the database; assigned by wed_sql';
+        comment on column %1$I.wed_trig.tgname is 'name of the WED-trigger, optional';
+        comment on column %1$I.wed_trig.enabled is 'whether the WED-condition is evaluated; jobs that are pending already stay';
+        comment on column %1$I.wed_trig.trname is 'name of the WED-transition and of its notification channel; null for the final condition';
+        comment on column %1$I.wed_trig.cname is 'name of the WED-condition, optional';
+        comment on column %1$I.wed_trig.cpred is 'WED-condition: what SQL accepts after WHERE, over the WED-attributes; names outside pg_catalog with their schema';
+        comment on column %1$I.wed_trig.cfinal is 'whether this is the final condition, at most one';
+        comment on column %1$I.wed_trig.timeout is 'time limit of a transaction that performs the WED-transition';
+        comment on table %1$I.wed_flow is 'instances of the WED-flow, each in its current WED-state; insert to start one, update to perform a WED-transition';
+        comment on column %1$I.wed_flow.wid is 'identifies the instance; generated';
+        comment on column %1$I.wed_flow._stamp is 'what was found out about the state when it was written; kept by wed_sql';
+        comment on table %1$I.job_pool is 'pending WED-transitions';
+        comment on column %1$I.job_pool.tgid is 'WED-trigger that fired; (wid, tgid) is the lock of the job';
+        comment on column %1$I.job_pool.lckid is 'reserved for the identification of workers';
+        comment on column %1$I.job_pool.timeout is 'time limit of the transaction that performs it';
+        comment on column %1$I.job_pool.payload is 'WED-state on which it fired: not always the current one';
+        comment on column %1$I.job_pool.fired_at is 'when that state was committed';
+        comment on table %1$I.wed_trace is 'history: one line per WED-state, in commit order';
+        comment on column %1$I.wed_trace.version is 'number of the state in its instance; 0 is the initial one';
+        comment on column %1$I.wed_trace.trw is 'WED-transition that wrote the state; null for an initial one';
+        comment on column %1$I.wed_trace.trf is 'WED-transitions fired by the state';
+        comment on column %1$I.wed_trace.status is 'F: final, E: exception, R: regular';
+        comment on column %1$I.wed_trace.tstmp is 'when the state was committed; strictly increasing in an instance';
+        comment on column %1$I.wed_trace.pending is 'WED-triggers (tgid) that pend after the state';
+        comment on column %1$I.wed_trace.error is 'of a WED-condition that failed on the state';
+        comment on column %1$I.wed_trace.healed is 'the lines of states before this one are missing: the follower had lost its place and went on from the table';
+        comment on view %1$I.wed_instance is 'instances as they are now: status as in wed_trace, pending WED-transitions, since when, last error';
+    $sql$, schema);
+end
+$$;
+
+revoke all on function wed_sql.create_tables(text) from public;
+
+comment on function wed_sql.create_tables(text) is 'Creates the five tables of a flow, and wed_instance.';
+
+create function wed_sql.create_triggers(schema text, flow_id integer) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format($sql$
+        create trigger check_attr before insert or update on %1$I.wed_attr
+            for each row execute function wed_sql.check_attr(%2$s);
+        create trigger attr_changed after insert or update or delete on %1$I.wed_attr
+            for each row execute function wed_sql.attr_changed(%2$s);
+        create trigger attrs_changed after insert or update or delete on %1$I.wed_attr
+            for each statement execute function wed_sql.attrs_changed(%2$s);
+        create trigger check_trig before insert or update on %1$I.wed_trig
+            for each row execute function wed_sql.check_trig(%2$s);
+        create trigger trig_changed after insert or update or delete on %1$I.wed_trig
+            for each statement execute function wed_sql.trig_changed(%2$s);
+        create trigger zz_guard before insert or update or delete on %1$I.wed_flow
+            for each row execute function wed_sql.guard();
+        create trigger zz_guard_truncate before truncate on %1$I.wed_flow
+            for each statement execute function wed_sql.guard();
+        create trigger guard_truncate before truncate on %1$I.job_pool
+            for each statement execute function wed_sql.guard();
+        create trigger guard_truncate before truncate on %1$I.wed_trace
+            for each statement execute function wed_sql.guard();
+        create trigger guard_truncate before truncate on %1$I.wed_attr
+            for each statement execute function wed_sql.guard();
+        create trigger guard_truncate before truncate on %1$I.wed_trig
+            for each statement execute function wed_sql.guard();
+
+        -- replication roles do not switch off what a state must obey
+        alter table %1$I.wed_flow enable always trigger zz_guard;
+        alter table %1$I.wed_flow enable always trigger zz_guard_truncate;
+    $sql$, schema, flow_id);
+end
+$$;
+
+revoke all on function wed_sql.create_triggers(text, integer) from public;
+
+comment on function wed_sql.create_triggers(text, integer) is 'Creates the triggers on the tables of a flow.';
+
+-- The engine writes job_pool and wed_trace, so nobody else may put triggers there.
+create function wed_sql.grant_to_owner(schema text, owner name) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format($sql$
+        alter table %1$I.wed_attr owner to %2$I;
+        alter table %1$I.wed_trig owner to %2$I;
+        alter table %1$I.wed_flow owner to %2$I;
+        alter view %1$I.wed_instance owner to %2$I;
+        grant select on %1$I.job_pool, %1$I.wed_trace to %2$I with grant option;
+    $sql$, schema, owner);
+end
+$$;
+
+revoke all on function wed_sql.grant_to_owner(text, name) from public;
+
+comment on function wed_sql.grant_to_owner(text, name) is 'Gives the tables of a flow to its owner, those that the engine writes to be read.';
+
+create function wed_sql.create_flow(name text) returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    owner name := wed_sql.caller();
+    f wed_sql.flow;
+begin
+    perform wed_sql.check_name('WED-flow', name);
+    if not has_database_privilege(owner, current_database(), 'create') then
+        raise exception 'permission denied to create WED-flow "%"', name
+            using errcode = 'insufficient_privilege',
+                  hint = format('It needs a schema: GRANT CREATE ON DATABASE %I TO %I.', current_database(), owner);
+    end if;
+    if exists (select from pg_namespace where nspname = name) then
+        raise exception 'schema "%" already exists', name
+            using errcode = 'duplicate_schema',
+                  hint = 'A WED-flow has a schema of its own, of the same name.';
+    end if;
+
+    execute format('create schema %I authorization %I', name, owner);
+    perform wed_sql.create_tables(name);
+    insert into wed_sql.flow (wed_flow, wed_attr, wed_trig, job_pool, wed_trace)
+    select format('%I.wed_flow', name), format('%I.wed_attr', name), format('%I.wed_trig', name),
+           format('%I.job_pool', name), format('%I.wed_trace', name)
+    returning * into f;
+    perform wed_sql.create_triggers(name, f.flow_id);
+    execute format('alter publication wed_sql add table %s', f.wed_flow);
+    perform wed_sql.grant_to_owner(name, owner);
+end
+$$;
+
+revoke all on function wed_sql.create_flow(text) from public;
+
+comment on function wed_sql.create_flow(text) is
+'Creates a WED-flow: a schema of this name with the tables wed_attr, wed_trig, wed_flow, job_pool and wed_trace. Owned by the caller, who must be allowed to create schemas.';
+
+create function wed_sql.drop_flow(name text) returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+    owner name;
+begin
+    select flow.* into f
+      from wed_sql.flow
+      join pg_class c on c.oid = flow.wed_flow
+      join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = name;
+    if not found then
+        raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
+    end if;
+    select pg_get_userbyid(relowner) into strict owner from pg_class where oid = f.wed_flow;
+    if not pg_has_role(wed_sql.caller(), owner, 'usage') then
+        raise exception 'must be owner of WED-flow "%"', name using errcode = 'insufficient_privilege';
+    end if;
+
+    execute format('drop view %I.wed_instance', name);
+    execute format('drop table %s, %s, %s, %s, %s', f.wed_flow, f.job_pool, f.wed_trace, f.wed_trig, f.wed_attr);
+    delete from wed_sql.flow where flow_id = f.flow_id;
+    begin
+        execute format('drop schema %I', name);
+    exception when dependent_objects_still_exist then
+        raise notice 'schema "%" is kept, because there is more in it', name;
+    end;
+end
+$$;
+
+revoke all on function wed_sql.drop_flow(text) from public;
+
+comment on function wed_sql.drop_flow(text) is
+'Drops a WED-flow with all its instances, jobs and history, and its schema if nothing else is in it. For its owner.';

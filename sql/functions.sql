@@ -1,0 +1,80 @@
+-- The C functions that others rely on.
+
+create function wed_sql.try_lock(wid bigint, tgid integer) returns boolean
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_try_lock';
+
+comment on function wed_sql.try_lock(bigint, integer) is
+'Takes the lock of a job until the end of the transaction; false if another session has it. For a wid below 2^31 it is the lock of pg_try_advisory_xact_lock(wid, tgid).';
+
+create function wed_sql.sync(timeout interval default interval '30 seconds') returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_sync';
+
+comment on function wed_sql.sync(interval) is
+'Waits until every state committed before the call has been matched: its jobs are in job_pool, its line is in wed_trace, its notifications are sent. SQLSTATE WED14 if that takes longer than timeout.';
+
+create function wed_sql.guard() returns trigger
+    language c
+    as 'MODULE_PATHNAME', 'wed_guard';
+
+comment on function wed_sql.guard() is
+'Trigger of wed_flow: refuses what Algorithm 1 does not allow, completes the job that the transaction has locked, and stamps the state.';
+
+-- For wed_sql itself.
+
+create function wed_sql.await_transactions(xids xid[]) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_await_transactions';
+
+comment on function wed_sql.await_transactions(xid[]) is
+'Returns when all of the transactions have ended, and new snapshots see what they did.';
+
+create function wed_sql.condition_attributes(wed_flow regclass, cpred text) returns text[]
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_condition_attributes';
+
+comment on function wed_sql.condition_attributes(regclass, text) is
+'Attributes that a WED-condition uses; an error that points into it if it is not valid.';
+
+create function wed_sql.type_name(type text) returns text
+    language c strict stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_type_name';
+
+comment on function wed_sql.type_name(text) is
+'Name of a type as it can be written under any search_path.';
+
+create function wed_sql.execute_as_owner(rel regclass, command text) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_execute_as_owner';
+
+comment on function wed_sql.execute_as_owner(regclass, text) is
+'Executes a command as the owner of a table, in a security-restricted operation.';
+
+create function wed_sql.definition_changed(wed_flow regclass) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_definition_changed';
+
+comment on function wed_sql.definition_changed(regclass) is
+'Has every session read the definition of a flow anew, once this transaction has committed.';
+
+create function wed_sql.discover() returns void
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_engine_discover';
+
+comment on function wed_sql.discover() is
+'Has the engine look for databases with WED-flows, once this transaction has committed.';
+
+create function wed_sql.is_preloaded() returns boolean
+    language c stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_is_preloaded';
+
+comment on function wed_sql.is_preloaded() is
+'Whether the server was started with wed_sql in shared_preload_libraries.';
+
+revoke all on function wed_sql.await_transactions(xid[]) from public;
+revoke all on function wed_sql.condition_attributes(regclass, text) from public;
+revoke all on function wed_sql.execute_as_owner(regclass, text) from public;
+revoke all on function wed_sql.definition_changed(regclass) from public;
+revoke all on function wed_sql.discover() from public;
+revoke all on function wed_sql.type_name(text) from public;
