@@ -366,7 +366,8 @@ check_with_hint(CheckArg *check)
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
 		FlushErrorState();
-		if (edata->hint == NULL)
+		if (edata->hint == NULL &&
+			ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION)
 			edata->hint = psprintf("A WED-condition is what SQL accepts after WHERE, over %s. "
 								   "Whatever is not in pg_catalog needs its schema's name before it.",
 								   list_attributes(check->wed_flow));

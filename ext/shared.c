@@ -15,6 +15,7 @@
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -405,6 +406,7 @@ wed_engine_status(PG_FUNCTION_ARGS)
 	pid_t		engine_pid;
 	TimestampTz engine_started;
 	int64		engine_starts;
+	bool		this_is_known;
 
 	require_shared();
 #if PG_VERSION_NUM >= 150000
@@ -425,14 +427,26 @@ wed_engine_status(PG_FUNCTION_ARGS)
 #endif
 
 	/* not under the lock: writing a tuplestore can take its time, or fail */
-	databases = palloc(mul_size(wed_max_databases, sizeof(DatabaseStatus)));
+	databases = palloc(mul_size(wed_max_databases + 1, sizeof(DatabaseStatus)));
 	LWLockAcquire(shared->lock, LW_SHARED);
 	ndatabases = shared->ndatabases;
 	memcpy(databases, shared->databases, ndatabases * sizeof(DatabaseStatus));
 	engine_pid = shared->engine_pid;
 	engine_started = shared->engine_started;
 	engine_starts = shared->engine_starts;
+	this_is_known = find_database(MyDatabaseId) != NULL;
 	LWLockRelease(shared->lock);
+
+	/* who asks is told, also when the engine has not come here yet */
+	if (!this_is_known)
+	{
+		DatabaseStatus *database = &databases[ndatabases++];
+
+		memset(database, 0, sizeof(DatabaseStatus));
+		database->datid = MyDatabaseId;
+		database->state = WED_DB_STARTING;
+		namestrcpy(&database->datname, get_database_name(MyDatabaseId));
+	}
 
 	for (int i = 0; i < ndatabases; i++)
 	{
@@ -445,9 +459,13 @@ wed_engine_status(PG_FUNCTION_ARGS)
 		values[2] = CStringGetTextDatum(engine_pid == 0 ? (wed_enabled ? "not running" : "off") :
 										state_name(database->state));
 		values[3] = TimestampTzGetDatum(database->state_since);
+		nulls[3] = database->state_since == 0;
 		values[4] = NameGetDatum(&database->slot);
+		nulls[4] = NameStr(database->slot)[0] == '\0';
 		values[5] = LSNGetDatum(database->applied_lsn);
+		nulls[5] = database->applied_lsn == InvalidXLogRecPtr;
 		values[6] = LSNGetDatum(database->flushed_lsn);
+		nulls[6] = database->flushed_lsn == InvalidXLogRecPtr;
 		values[7] = TimestampTzGetDatum(database->commit_time);
 		nulls[7] = database->commit_time == 0;
 		values[8] = Int64GetDatum(database->states_total);

@@ -14,10 +14,12 @@ comment on function wed_sql.engine_status() is 'What the engine has reported abo
 create view wed_sql.status as
 select e.datname, e.state, e.since, e.slot_name, e.applied_lsn, e.flushed_lsn,
        greatest(pg_wal_lsn_diff(l.lsn, e.applied_lsn), 0)::bigint as lag_bytes,
-       case when e.applied_lsn >= l.lsn then 0
+       case when e.applied_lsn is null then null
+            when e.applied_lsn >= l.lsn then 0
             else greatest(extract(epoch from clock_timestamp() - coalesce(e.last_commit, e.since)), 0)
        end::double precision as lag_seconds,
-       pg_wal_lsn_diff(l.lsn, s.restart_lsn)::bigint as retained_bytes,
+       case when s.restart_lsn is not null
+            then greatest(pg_wal_lsn_diff(l.lsn, s.restart_lsn), 0)::bigint end as retained_bytes,
        e.states, e.last_error, e.last_error_at, e.engine_pid, e.engine_started
   from wed_sql.engine_status() e
   left join pg_replication_slots s on s.slot_name = e.slot_name
