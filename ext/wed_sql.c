@@ -11,11 +11,16 @@
 #include <limits.h>
 
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/objectaccess.h"
+#include "catalog/objectaddress.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_publication.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 
 PG_MODULE_MAGIC;
 
@@ -34,6 +39,7 @@ static bool discovery_at_commit = false;
 void		_PG_init(void);
 
 PG_FUNCTION_INFO_V1(wed_engine_discover);
+PG_FUNCTION_INFO_V1(wed_adopt_publication);
 
 static void
 define_settings(void)
@@ -128,6 +134,27 @@ Datum
 wed_engine_discover(PG_FUNCTION_ARGS)
 {
 	discovery_at_commit = true;
+	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.adopt_publication(name text) -> void: makes a publication a member
+ * of the extension whose script is running, which SQL has no command for. It
+ * is dropped with the extension, and pg_dump leaves it to CREATE EXTENSION.
+ */
+Datum
+wed_adopt_publication(PG_FUNCTION_ARGS)
+{
+	ObjectAddress publication;
+
+	if (!creating_extension)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function \"%s\" can only be called by an extension's script",
+						"wed_sql.adopt_publication")));
+	ObjectAddressSet(publication, PublicationRelationId,
+					 get_publication_oid(text_to_cstring(PG_GETARG_TEXT_PP(0)), false));
+	recordDependencyOnCurrentExtension(&publication, false);
 	PG_RETURN_VOID();
 }
 

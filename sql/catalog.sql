@@ -46,7 +46,7 @@ create index rule_in_force on wed_sql.rule (flow_id, valid_until);
 comment on table wed_sql.rule is 'versions of the WED-triggers: version v of a definition consists of those with valid_from <= v < valid_until';
 comment on column wed_sql.rule.valid_until is 'exclusive; the largest bigint while the version is in force';
 
--- Where the follower is. One row; see DESIGN notes in docs/architecture.md.
+-- Where the follower is; one row.
 create table wed_sql.follower (
     singleton         boolean not null default true,
     slot_name         text,
@@ -80,5 +80,16 @@ create type wed_sql.stamp as (
 
 comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, and the error of a condition that failed';
 
--- Written in create_flow; made here so that the follower can start before there is a flow.
+-- create_flow adds tables to it; it is made here so that the follower can start before that.
 create publication wed_sql with (publish = 'insert, update');
+
+create function wed_sql.adopt_publication(name text) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_adopt_publication';
+
+revoke all on function wed_sql.adopt_publication(text) from public;
+
+comment on function wed_sql.adopt_publication(text) is
+'Makes a publication part of the extension that is being created.';
+
+select wed_sql.adopt_publication('wed_sql');

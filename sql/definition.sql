@@ -192,7 +192,7 @@ begin
     if tg_op = 'INSERT' then
         perform wed_sql.execute_as_owner(f.wed_flow, alter_table
             || format('add column %I %s', new.aname, new.atype)
-            || coalesce(format(' default %L', new.adv), ''));
+            || case when new.adv is null then '' else format(' default %L', new.adv) end);
         return null;
     end if;
 
@@ -217,7 +217,7 @@ begin
     if new.adv is distinct from old.adv or new.atype <> old.atype then
         perform wed_sql.execute_as_owner(f.wed_flow, alter_table
             || format('alter column %I ', new.aname)
-            || coalesce(format('set default %L', new.adv), 'drop default'));
+            || case when new.adv is null then 'drop default' else format('set default %L', new.adv) end);
     end if;
     return null;
 end
