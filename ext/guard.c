@@ -40,6 +40,7 @@ typedef struct LockedJobs
 {
 	int			count;
 	int32		tgid;			/* the one to complete, 0 if none */
+	char	   *trname;
 	ItemPointerData tid;
 } LockedJobs;
 
@@ -168,6 +169,7 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
 		if (wed_completes_tgid == 0 || wed_completes_tgid == tgid)
 		{
 			jobs->tgid = tgid;
+			jobs->trname = TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull));
 			jobs->tid = tuple->t_self;
 		}
 	}
@@ -175,12 +177,12 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
 }
 
 /*
- * Completes the job that this transaction has locked and returns its tgid.
- * Looks at the newest committed jobs: an older snapshot may show some that
- * are done.
+ * Completes the job that this transaction has locked: the state is by its
+ * transition. Looks at the newest committed jobs: an older snapshot may show
+ * some that are done.
  */
-static int32
-complete_job(const WedFlow *flow, int64 wid)
+static void
+complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
 {
 	Relation	job_pool = table_open(flow->job_pool, RowExclusiveLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -205,7 +207,8 @@ complete_job(const WedFlow *flow, int64 wid)
 
 	UnregisterSnapshot(snapshot);
 	table_close(job_pool, RowExclusiveLock);
-	return jobs.tgid;
+	stamp->by = jobs.tgid;
+	stamp->trw = jobs.trname;
 }
 
 static bool
@@ -324,7 +327,7 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 	if (!before.final)
 	{
 		stamp.npending = wed_stamp_pending_after(&before, flow->excpt_tgid, &stamp.pending);
-		stamp.by = complete_job(flow, wid);
+		complete_job(flow, wid, &stamp);
 		if (!is_pending(&stamp, stamp.by))
 			elog(ERROR, "job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\" is not due in version " INT64_FORMAT,
 				 stamp.by, wid, flow->name, before.version);

@@ -24,6 +24,7 @@ enum StampField
 	STAMP_MATCHED,
 	STAMP_FINAL,
 	STAMP_ERROR,
+	STAMP_TRW,
 	STAMP_NFIELDS
 };
 
@@ -79,6 +80,7 @@ wed_stamp_read(Datum value, WedStamp *stamp)
 		stamp->matched = read_tgids(values[STAMP_MATCHED], &stamp->nmatched);
 	stamp->final = !nulls[STAMP_FINAL] && DatumGetBool(values[STAMP_FINAL]);
 	stamp->error = nulls[STAMP_ERROR] ? NULL : TextDatumGetCString(values[STAMP_ERROR]);
+	stamp->trw = nulls[STAMP_TRW] ? NULL : TextDatumGetCString(values[STAMP_TRW]);
 }
 
 Datum
@@ -98,6 +100,8 @@ wed_stamp_make(Oid stamp_type, const WedStamp *stamp)
 	values[STAMP_FINAL] = BoolGetDatum(stamp->final);
 	values[STAMP_ERROR] = stamp->error ? CStringGetTextDatum(stamp->error) : (Datum) 0;
 	nulls[STAMP_ERROR] = stamp->error == NULL;
+	values[STAMP_TRW] = stamp->trw ? CStringGetTextDatum(stamp->trw) : (Datum) 0;
+	nulls[STAMP_TRW] = stamp->trw == NULL;
 
 	result = HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 	ReleaseTupleDesc(desc);

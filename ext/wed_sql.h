@@ -47,6 +47,7 @@ typedef struct WedStamp
 	int32	   *matched;		/* M(s_k), ascending */
 	bool		final;
 	char	   *error;			/* of a condition that failed, or NULL */
+	char	   *trw;			/* transition of by, as its job was called */
 } WedStamp;
 
 struct WedCondition;

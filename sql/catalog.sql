@@ -75,10 +75,11 @@ create type wed_sql.stamp as (
     pending integer[],
     matched integer[],
     final   boolean,
-    error   text
+    error   text,
+    trw     text
 );
 
-comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, and the error of a condition that failed';
+comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, the error of a condition that failed, and the name of the transition that wrote it';
 
 -- create_flow adds tables to it; it is made here so that the follower can start before that.
 create publication wed_sql with (publish = 'insert, update');
