@@ -19,12 +19,10 @@ type pool struct {
 	flow, transition string
 
 	page, lock, still string // SQL
-	update            func(columns []string) string
 }
 
 func newPool(flow, transition string) *pool {
 	jobs := pgx.Identifier{flow, "job_pool"}.Sanitize()
-	instances := pgx.Identifier{flow, "wed_flow"}.Sanitize()
 	return &pool{
 		flow:       flow,
 		transition: transition,
@@ -48,22 +46,26 @@ func newPool(flow, transition string) *pool {
 		// have been completed. This one's snapshot is taken under the lock.
 		still: `select wid, tgid, fired_at from ` + jobs + `
 			where wid = any ($1) and tgid = any ($2) and trname = $3`,
-		update: func(columns []string) string {
-			set := make([]string, len(columns))
-			for i, c := range columns {
-				c = pgx.Identifier{c}.Sanitize()
-				set[i] = c + " = x." + c
-			}
-			if len(set) == 0 { // to write an instance as it is, is a new state, too
-				set = []string{"_stamp = f._stamp"}
-			}
-			// The commit is on its way already: only an error can stop it when
-			// the instance is hidden from this role.
-			return "with written as (update " + instances + " f set " + strings.Join(set, ", ") +
-				" from jsonb_populate_record(null::" + instances + ", $1::jsonb) x where f.wid = $2 returning f.wid)" +
-				" select case when count(*) <> 1 then (count(*) || ' instances written instead of 1')::integer end from written"
-		},
 	}
+}
+
+// update writes attributes, given as JSON: each value is read as the attribute's
+// type wants it, on the row as it then is.
+func (p *pool) update(columns []string) string {
+	set, from := make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		set[i] = pgx.Identifier{c}.Sanitize()
+		from[i] = "x." + set[i]
+	}
+	// The commit is on its way already: only an error can stop it when the
+	// instance is hidden from this role.
+	return `with written as (
+			update ` + pgx.Identifier{p.flow, "wed_flow"}.Sanitize() + ` f
+				set (` + strings.Join(set, ", ") + `) =
+					(select ` + strings.Join(from, ", ") + ` from jsonb_populate_record(f, $1) x)
+				where f.wid = $2 returning f.wid)
+		select case when count(*) <> 1
+			then (count(*) || ' instances written instead of 1')::integer end from written`
 }
 
 // check tells whether there is a flow with such a transition.
@@ -180,6 +182,15 @@ func (p *pool) complete(ctx context.Context, conn *pgx.Conn, job *Job, state Sta
 	for c := range state {
 		columns = append(columns, c)
 	}
+	if len(columns) == 0 {
+		// An instance that stays as it is has a new state, too. UPDATE wants a
+		// column for that: any attribute, set to itself.
+		c, err := p.anyAttribute(ctx, conn)
+		if err != nil {
+			return p.undo(conn, err)
+		}
+		columns = []string{c}
+	}
 	slices.Sort(columns) // one text per set of attributes
 
 	var batch pgx.Batch
@@ -189,6 +200,18 @@ func (p *pool) complete(ctx context.Context, conn *pgx.Conn, job *Job, state Sta
 		return p.undo(conn, fmt.Errorf("write the new state: %w", err))
 	}
 	return nil
+}
+
+// anyAttribute returns the name of an attribute of the flow.
+func (p *pool) anyAttribute(ctx context.Context, conn *pgx.Conn) (string, error) {
+	var name string
+	err := conn.QueryRow(ctx, `select attname from pg_attribute where attrelid = to_regclass($1)
+		and attnum > 0 and not attisdropped and attname not in ('wid', '_stamp') order by attnum limit 1`,
+		pgx.Identifier{p.flow, "wed_flow"}.Sanitize()).Scan(&name)
+	if err != nil {
+		return "", fmt.Errorf("look for an attribute of flow %q: %w", p.flow, err)
+	}
+	return name, nil
 }
 
 // undo rolls back and returns err. A connection that cannot even do that is closed.

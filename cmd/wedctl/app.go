@@ -1,0 +1,106 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+const description = `The server is the one that the usual PG* environment variables name (PGHOST,
+PGPORT, PGUSER, PGDATABASE, PGSERVICE, ...), or the one of --dsn.
+
+Exit status: 0 done; 1 failed; 2 wrong usage; 3 could not connect;
+4 not found (the extension, flow, transition or instance).`
+
+func newApp(con *console) *cli.App {
+	return &cli.App{
+		Name:                   "wedctl",
+		Usage:                  "the command line of wed_sql",
+		UsageText:              "wedctl COMMAND [OPTION...] [ARGUMENT...]",
+		Description:            description,
+		Reader:                 con.in,
+		Writer:                 con.out,
+		ErrWriter:              con.err,
+		HideVersion:            true,
+		UseShortOptionHandling: true,
+		Flags:                  []cli.Flag{dsnFlag()},
+		Commands: []*cli.Command{
+			demoCommand(con),
+			statusCommand(con),
+			traceCommand(con),
+			workerCommand(con),
+			versionCommand(con),
+		},
+		Action:         noCommand,
+		OnUsageError:   usageError,
+		ExitErrHandler: func(*cli.Context, error) {}, // run does it
+	}
+}
+
+// noCommand shows the help, or refuses what is not a command.
+func noCommand(c *cli.Context) error {
+	if c.Args().Present() {
+		return usagef("there is no command %q: see %s --help", c.Args().First(), c.App.Name)
+	}
+	return cli.ShowSubcommandHelp(c)
+}
+
+func usageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
+
+// flagsFirst moves a command's flags before its arguments, where urfave/cli
+// wants them: `trace 2 --flow travel` is as good as `trace --flow travel 2`.
+// What follows -- stays as it is.
+func flagsFirst(app *cli.App, args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	out, rest := []string{args[0]}, args[1:]
+	commands, flags := app.Commands, app.Flags
+	var flagArgs, plain []string
+	for len(rest) > 0 && rest[0] != "--" {
+		arg := rest[0]
+		rest = rest[1:]
+		if len(arg) > 1 && arg[0] == '-' {
+			flagArgs = append(flagArgs, arg)
+			if takesValue(flags, arg) && len(rest) > 0 {
+				flagArgs = append(flagArgs, rest[0])
+				rest = rest[1:]
+			}
+			continue
+		}
+		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return len(plain) == 0 && c.HasName(arg) })
+		if i < 0 {
+			plain = append(plain, arg)
+			continue
+		}
+		out = append(append(out, flagArgs...), arg)
+		flagArgs, flags, commands = nil, commands[i].Flags, commands[i].Subcommands
+	}
+	return slices.Concat(out, flagArgs, plain, rest)
+}
+
+// takesValue reports whether the argument is a flag whose value is the next one.
+func takesValue(flags []cli.Flag, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	if strings.Contains(name, "=") {
+		return false
+	}
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			_, isBool := f.(*cli.BoolFlag)
+			return !isBool
+		}
+	}
+	return false
+}
+
+// requireFlags refuses a command line that lacks one of the flags.
+func requireFlags(c *cli.Context, names ...string) error {
+	for _, n := range names {
+		if c.String(n) == "" {
+			return usagef("%s needs --%s", c.Command.HelpName, n)
+		}
+	}
+	return nil
+}

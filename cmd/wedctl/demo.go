@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/urfave/cli/v2"
+
+	"github.com/wed-sql/wed_sql/examples/travel"
+)
+
+const (
+	demoFlow = "travel"
+
+	engineTimeout  = 20 * time.Second // for the engine to find a new flow
+	cleanupTimeout = 20 * time.Second
+)
+
+func demoCommand(con *console) *cli.Command {
+	return &cli.Command{
+		Name:  "demo",
+		Usage: "watch a process run, from its first states to its last",
+		Description: `Creates the flow "travel", a travel agency: customers are checked, flights and hotels
+are booked in parallel, some of it fails and is led back, trips are closed. Each
+transition is a shell script, performed by a process of "wedctl worker run".
+
+What the demo makes it removes again, the extension included if it was not there,
+unless --keep is given.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "keep", DisableDefaultText: true, Usage: "leave the flow and its history in the database"},
+			&cli.DurationFlag{Name: "pace", Value: 300 * time.Millisecond, Usage: "`TIME` that each transition takes"},
+			&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "give up when the trips have not ended after `TIME`"},
+			&cli.StringFlag{Name: "files", Usage: "only write the example's rules and scripts into `DIR`"},
+			dsnFlag(),
+		},
+		OnUsageError: usageError,
+		Action: func(c *cli.Context) error {
+			if dir := c.String("files"); dir != "" {
+				return writeExample(con, dir)
+			}
+			if c.Args().Present() {
+				return usagef("%s takes no arguments", c.Command.HelpName)
+			}
+			ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			d := &demo{con: con, dsn: dsn(c), keep: c.Bool("keep"), pace: c.Duration("pace"), timeout: c.Duration("timeout")}
+			err := d.run(ctx)
+			if err != nil && ctx.Err() != nil {
+				err = &failure{code: exitFailure, message: "interrupted"}
+			}
+			if e := d.cleanUp(); err == nil {
+				err = e
+			}
+			return err
+		},
+	}
+}
+
+func writeExample(con *console, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make a directory for the example: %w", err)
+	}
+	if err := travel.Extract(dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(con.out, "%s holds travel.sql (the rules), trips.sql (some customers) and a script for each transition\n", dir)
+	return nil
+}
+
+// demo is one run of the demonstration. It notes what it makes, for cleanUp.
+type demo struct {
+	con     *console
+	dsn     string
+	keep    bool
+	pace    time.Duration
+	timeout time.Duration
+
+	dir            string // of the scripts
+	workers        *workers
+	madeExtension  bool
+	madeFlow       bool
+	names          map[int64]string // customers by wid
+	lines          []traceLine      // what was seen, in commit order
+	ended, refused int
+}
+
+func (d *demo) run(ctx context.Context) error {
+	conn, err := connect(ctx, d.dsn, "wedctl demo")
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	if err := d.prepare(ctx, conn); err != nil {
+		return err
+	}
+	if err := d.showRules(ctx, conn); err != nil {
+		return err
+	}
+	if err := d.startWorkers(); err != nil {
+		return err
+	}
+	if err := d.startTrips(ctx, conn); err != nil {
+		return err
+	}
+	if err := d.watch(ctx, conn); err != nil {
+		return err
+	}
+	return d.summarize(ctx, conn)
+}
+
+// prepare creates the flow and waits until the engine follows it.
+func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
+	var server, database string
+	var schema, extension bool
+	err := conn.QueryRow(ctx, `select current_setting('server_version'), current_database(),
+		exists (select from pg_namespace where nspname = $1),
+		exists (select from pg_extension where extname = 'wed_sql')`, demoFlow).Scan(&server, &database, &schema, &extension)
+	if err != nil {
+		return fmt.Errorf("look at the server: %w", err)
+	}
+	if schema {
+		return &failure{exitFailure, fmt.Sprintf("database %q has a schema %q already, and the demo does not touch it", database, demoFlow),
+			"take another database (PGDATABASE), or drop it: psql -c \"select wed_sql.drop_flow('" + demoFlow + "')\""}
+	}
+	if !extension {
+		if _, err := conn.Exec(ctx, "create extension wed_sql"); err != nil {
+			return fmt.Errorf("create the extension wed_sql in database %q: %w", database, err)
+		}
+		d.madeExtension = true
+	}
+	if _, err := conn.PgConn().Exec(ctx, travel.Rules()).ReadAll(); err != nil {
+		return fmt.Errorf("create the flow %q: %w", demoFlow, err)
+	}
+	d.madeFlow = true
+	installed, err := requireExtension(ctx, conn)
+	if err != nil {
+		return err
+	}
+	c := d.con
+	fmt.Fprintf(c.out, "%s  wed_sql %s, PostgreSQL %s, database %s\n\n", c.bold("A travel agency as a WED-flow"), installed, server, database)
+
+	_, err = conn.Exec(ctx, fmt.Sprintf("select wed_sql.sync('%d ms')", engineTimeout.Milliseconds()))
+	if sqlState(err) == "WED14" {
+		return &failure{exitFailure, "the engine does not follow this database: " + oneLine(err), d.engineHint(ctx, conn)}
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the engine: %w", err)
+	}
+	return nil
+}
+
+// engineHint says what the engine itself has to say.
+func (d *demo) engineHint(ctx context.Context, conn *pgx.Conn) string {
+	_, rows, err := readStatus(ctx, conn)
+	if err == nil {
+		for _, r := range rows {
+			if r.Database == conn.Config().Database && r.Error != nil {
+				return fmt.Sprintf("it is %s; its last error: %s", r.State, *r.Error)
+			}
+		}
+	}
+	return "`wedctl status` and the server's log say what it does"
+}
+
+func (d *demo) showRules(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, `select coalesce(cname, '-'), btrim(cpred), coalesce(trname, '(the end)'),
+		case when cfinal then '-' else timeout::text end from travel.wed_trig order by tgid`)
+	if err != nil {
+		return fmt.Errorf("read the rules: %w", err)
+	}
+	table, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+		r := make([]string, 4)
+		return r, row.Scan(&r[0], &r[1], &r[2], &r[3])
+	})
+	if err != nil {
+		return fmt.Errorf("read the rules: %w", err)
+	}
+	table = append(table, []string{"none of these", "(and nothing is pending)", "_EXCPT", "-"})
+	fmt.Fprintln(d.con.out, "The rules: whenever a trip's data satisfy a predicate, its transition is fired.")
+	d.con.writeTable([]string{"CONDITION", "PREDICATE", "FIRES", "TIMEOUT"}, table)
+	return nil
+}
+
+func (d *demo) startWorkers() error {
+	dir, err := os.MkdirTemp("", "wedctl-demo-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the scripts: %w", err)
+	}
+	d.dir = dir
+	if err := travel.Extract(dir); err != nil {
+		return err
+	}
+	if d.workers, err = startWorkers(dir, d.dsn, d.pace); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.con.out, "\n%d workers, a process for each transition, like this one:\n"+
+		"  wedctl worker run --flow travel --transition book_hotel -- sh book_hotel.sh\n", len(d.workers.children))
+	return nil
+}
+
+func (d *demo) startTrips(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.PgConn().Exec(ctx, travel.Trips()).ReadAll(); err != nil {
+		return fmt.Errorf("start the trips: %w", err)
+	}
+	rows, err := conn.Query(ctx, `select wid, customer from travel.wed_flow`)
+	if err != nil {
+		return fmt.Errorf("read the trips: %w", err)
+	}
+	d.names = make(map[int64]string)
+	var wid int64
+	var name string
+	_, err = pgx.ForEachRow(rows, []any{&wid, &name}, func() error {
+		d.names[wid] = name
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the trips: %w", err)
+	}
+	return nil
+}
+
+// cleanUp removes all that the run has made, also when it was interrupted.
+func (d *demo) cleanUp() error {
+	var errs []error
+	if d.workers != nil {
+		errs = append(errs, d.workers.stop())
+	}
+	if d.dir != "" {
+		errs = append(errs, os.RemoveAll(d.dir))
+	}
+	var sql []string
+	if d.madeFlow {
+		sql = append(sql, "select wed_sql.drop_flow('"+demoFlow+"')")
+	}
+	if d.madeExtension {
+		sql = append(sql, "drop extension wed_sql")
+	}
+	if d.keep || len(sql) == 0 {
+		return errors.Join(errs...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	if err := d.execute(ctx, sql); err != nil {
+		errs = append(errs, &failure{exitFailure, "could not remove what the demo made: " + oneLine(err),
+			"do it by psql: " + strings.Join(sql, "; ")})
+	}
+	return errors.Join(errs...)
+}
+
+// execute runs statements on a connection of its own: the run's may be broken.
+func (d *demo) execute(ctx context.Context, statements []string) error {
+	conn, err := connect(ctx, d.dsn, "wedctl demo")
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	for _, s := range statements {
+		if _, err := conn.Exec(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wed-sql/wed_sql/worker"
+)
+
+// Exit statuses, for scripts.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitConnect  = 3
+	exitNotFound = 4
+)
+
+// failure is an error as a person should see it.
+type failure struct {
+	code    int
+	message string
+	hint    string
+}
+
+func (f *failure) Error() string { return f.message }
+
+func usagef(format string, args ...any) error {
+	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...)}
+}
+
+func notFound(hint, format string, args ...any) error {
+	return &failure{code: exitNotFound, message: fmt.Sprintf(format, args...), hint: hint}
+}
+
+const (
+	hintConnect   = "set PGHOST, PGPORT, PGUSER and PGDATABASE, or give --dsn \"host=... dbname=...\""
+	hintExtension = "run `create extension wed_sql` in this database as a superuser"
+	hintFlow      = "psql's `\\dt *.wed_flow` lists the flows of this database"
+	hintRights    = "a worker's role needs usage on the schemas of the flow and wed_sql, select on job_pool and wed_trig, select and update on wed_flow"
+)
+
+// explain turns any error into what to say, what to do, and how to exit.
+func explain(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	f := &failure{code: exitFailure, message: oneLine(err)}
+	switch {
+	case errors.Is(err, worker.ErrNoExtension):
+		f.code, f.hint = exitNotFound, hintExtension
+	case errors.Is(err, worker.ErrNoFlow):
+		f.code, f.hint = exitNotFound, hintFlow
+	case errors.Is(err, worker.ErrNoTransition):
+		f.code, f.hint = exitNotFound, "the transitions of a flow are in the column trname of its wed_trig"
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		f.code, f.hint = exitConnect, hintConnect
+		return f
+	}
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		f.code, f.hint = exitUsage, hintConnect
+		return f
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		f.message = oneLine(err)
+		if e.Detail != "" {
+			f.message += ": " + e.Detail
+		}
+		f.hint = e.Hint
+		if e.Code == "42501" && f.hint == "" {
+			f.hint = hintRights
+		}
+	}
+	return f
+}
+
+// oneLine joins the lines of an error, for pgx's have several.
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, " ")
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wed-sql/wed_sql/worker"
+)
+
+func workerCommand(con *console) *cli.Command {
+	return &cli.Command{
+		Name:         "worker",
+		Usage:        "perform transitions",
+		OnUsageError: usageError,
+		Action:       noCommand,
+		Subcommands:  []*cli.Command{workerRunCommand(con)},
+	}
+}
+
+func workerRunCommand(con *console) *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "let a command perform a transition",
+		ArgsUsage: "-- COMMAND [ARGUMENT...]",
+		Description: `For each job of the transition, COMMAND is started with the job on its standard
+input, a line of JSON:
+
+   {"flow":"travel","wid":1,"tgid":2,"trname":"book_hotel","timeout":"00:00:30",
+    "payload":{the state that fired it}}
+
+and with WED_FLOW, WED_WID, WED_TGID and WED_TRANSITION in its environment. It
+prints the attributes to set, a JSON object, and exits with 0: they are the next
+state. When it prints nothing or null, when it exits with another status, and when
+the job's timeout passes (it is killed then, and all that it started), nothing has
+happened and the job is tried again later. What it writes to its standard error is
+logged.
+
+Transition _EXCPT is the one of instances in an exception: no rule applies to
+them, and its command leads them back to a state that one applies to, or to an end.
+
+The first SIGINT, SIGTERM or SIGHUP lets the running commands finish; the second
+one ends them. With --once, exit status 1 says that some job was rolled back.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
+			&cli.StringFlag{Name: "transition", Aliases: []string{"t"}, Usage: "`NAME` of the transition"},
+			&cli.IntFlag{Name: "concurrency", Aliases: []string{"c"}, Value: 1, Usage: "run up to `N` commands side by side"},
+			&cli.DurationFlag{Name: "wakeup", Value: worker.DefaultWakeup, Usage: "look for jobs at least every `INTERVAL`"},
+			&cli.BoolFlag{Name: "once", DisableDefaultText: true, Usage: "do what is pending, then exit"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, DisableDefaultText: true, Usage: "log only what goes wrong"},
+			&cli.BoolFlag{
+				Name: "stop-on-eof", DisableDefaultText: true,
+				Usage: "stop when standard input ends, for programs that start workers",
+			},
+			dsnFlag(),
+		},
+		OnUsageError: usageError,
+		Action:       func(c *cli.Context) error { return runWorker(c, con) },
+	}
+}
+
+func runWorker(c *cli.Context, con *console) error {
+	if err := requireFlags(c, "flow", "transition"); err != nil {
+		return err
+	}
+	switch {
+	case !c.Args().Present():
+		return usagef("%s needs a command that performs the transition, behind --", c.Command.HelpName)
+	case c.Int("concurrency") < 1:
+		return usagef("--concurrency is at least 1")
+	case c.Duration("wakeup") < time.Millisecond:
+		return usagef("--wakeup is at least 1ms")
+	}
+	level := slog.LevelDebug
+	if c.Bool("quiet") {
+		level = slog.LevelWarn
+	}
+	log := slog.New(slog.NewTextHandler(con.err, &slog.HandlerOptions{Level: level}))
+	cmd, err := newCommand(c.Args().Slice(), log)
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(worker.Config{
+		DSN:         dsn(c),
+		Flow:        c.String("flow"),
+		Transition:  c.String("transition"),
+		Handler:     cmd.perform,
+		Concurrency: c.Int("concurrency"),
+		Wakeup:      c.Duration("wakeup"),
+		Once:        c.Bool("once"),
+		Logger:      log,
+	})
+	if err != nil {
+		return err
+	}
+	var eof io.Reader
+	if c.Bool("stop-on-eof") {
+		eof = con.in
+	}
+	return runUntilTold(c.Context, w, eof)
+}
+
+// runUntilTold runs the worker until a signal comes or eof, if there is one,
+// ends. A second signal aborts what is running.
+func runUntilTold(ctx context.Context, w *worker.Worker, eof io.Reader) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	ctx, drain := context.WithCancel(ctx)
+	defer drain()
+	var readers errgroup.Group // not waited for: nothing ends a read, and the process ends soon
+	if eof != nil {
+		readers.Go(func() error {
+			defer drain()
+			_, err := io.Copy(io.Discard, eof)
+			return err
+		})
+	}
+
+	ended := make(chan struct{})
+	var group errgroup.Group
+	group.Go(func() error {
+		for n := 0; ; n++ {
+			select {
+			case <-signals:
+			case <-ended:
+				return nil
+			}
+			drain()
+			if n > 0 {
+				w.Abort()
+			}
+		}
+	})
+	err := w.Run(ctx)
+	close(ended)
+	return errors.Join(err, group.Wait())
+}
