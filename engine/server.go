@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wed-sql/wed_sql/wal"
+)
+
+const (
+	extensionName      = "wed_sql"
+	invalidCatalogName = "3D000"
+	cannotConnectNow   = "57P03"
+)
+
+// maintenance are databases to connect to for what concerns the whole server.
+var maintenance = [...]string{"postgres", "template1"}
+
+// entry is a database that may have the extension.
+type entry struct {
+	oid  uint32
+	name string
+	slot bool // a slot of ours is there
+}
+
+// server is the way to the server.
+type server struct{ config Config }
+
+// with connects to a database for the time of f.
+func (s server) with(ctx context.Context, database string, f func(*pgx.Conn) error) error {
+	config, err := s.config.connConfig(database)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("connect to database %s: %w", database, err)
+	}
+	defer func() {
+		// The session ends in any case; this is only the polite way.
+		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(bye)
+	}()
+	return f(conn)
+}
+
+// anywhere connects to any database but the one to avoid. others are databases that
+// are known, for a server that lacks the usual ones.
+func (s server) anywhere(ctx context.Context, avoid string, others []string, f func(*pgx.Conn) error) error {
+	var first error
+	for _, name := range append(maintenance[:], others...) {
+		if name == avoid {
+			continue
+		}
+		reached := false
+		err := s.with(ctx, name, func(conn *pgx.Conn) error {
+			reached = true
+			return f(conn)
+		})
+		if reached || !isRefused(err) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// isRefused tells errors of a database from errors of the server: another database
+// may do.
+func isRefused(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code != cannotConnectNow
+}
+
+// isStarting tells whether the server will be there in a moment.
+func isStarting(err error) bool {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return server.Code == cannotConnectNow
+	}
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect)
+}
+
+// databases lists the databases that can be connected to.
+func (s server) databases(ctx context.Context, known []string) ([]entry, error) {
+	var list []entry
+	err := s.anywhere(ctx, "", known, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `
+select d.oid, d.datname::text, s.slot_name is not null
+  from pg_catalog.pg_database d
+  left join pg_catalog.pg_replication_slots s on s.slot_name operator(pg_catalog.=) 'wed_sql_' || d.oid::text
+ where d.datallowconn and not d.datistemplate
+ order by d.oid`)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e entry, err error) {
+			return e, row.Scan(&e.oid, &e.name, &e.slot)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the databases: %w", err)
+	}
+	return list, nil
+}
+
+// extension returns the OID of the extension in a database, 0 if it is not there.
+func (s server) extension(ctx context.Context, database string) (oid uint32, err error) {
+	err = s.with(ctx, database, func(conn *pgx.Conn) error {
+		err := conn.QueryRow(ctx, `select oid from pg_catalog.pg_extension where extname operator(pg_catalog.=) $1::text`, extensionName).Scan(&oid)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look for the extension: %w", err)
+	}
+	return oid, nil
+}
+
+// clean removes what DROP EXTENSION leaves behind.
+func (s server) clean(ctx context.Context, e entry) error {
+	return s.with(ctx, e.name, func(conn *pgx.Conn) error {
+		if err := wal.DropSlot(ctx, conn, e.oid); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, "drop publication if exists "+wal.Publication); err != nil {
+			return fmt.Errorf("drop publication %s: %w", wal.Publication, err)
+		}
+		return nil
+	})
+}
+
+// leave drops the slot of a database without connecting to it: it is being dropped.
+func (s server) leave(ctx context.Context, e entry, known []string) error {
+	return s.anywhere(ctx, e.name, known, func(conn *pgx.Conn) error {
+		return wal.DropSlot(ctx, conn, e.oid)
+	})
+}

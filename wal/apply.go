@@ -1,0 +1,552 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wed-sql/wed_sql/fold"
+)
+
+// database is the session that the applier writes with: a pgx.Conn.
+type database interface {
+	querier
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error)
+	DeallocateAll(ctx context.Context) error
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// SQLSTATEs that the applier knows an answer to.
+const (
+	divisionByZero     = "22012"
+	uniqueViolation    = "23505"
+	invalidSchemaName  = "3F000"
+	undefinedTable     = "42P01"
+	undefinedColumn    = "42703"
+	cachedPlanChanged  = "0A000"
+	programLimit       = "54000"
+	undefinedObject    = "42704"
+	undefinedFunction  = "42883"
+	objectInUse        = "55006"
+	invalidCatalogName = "3D000"
+)
+
+// errFenced says that another engine has taken over the database.
+var errFenced = errors.New("another engine follows this database now")
+
+// positions of the server's log, as a round trip found them when it began.
+type positions struct{ insert, flush LSN }
+
+// rememberedInstances bounds the memory of the last trace line's time, which saves
+// a look-up per state.
+const rememberedInstances = 8192
+
+// applier writes batches of commits: their trace lines, their jobs, the position up
+// to which they go, and the notifications, in one transaction and one round trip.
+type applier struct {
+	db       database
+	log      *slog.Logger
+	epoch    int64
+	catalog  *catalog
+	clock    *clock
+	prepared map[int32]statements // by flow
+	stale    bool                 // they may name tables that were renamed
+	// dedupe: the next versions may have been written before a restart.
+	dedupe bool
+	muted  *limiter
+}
+
+type statements struct{ trace, jobs string }
+
+func newApplier(db database, log *slog.Logger, epoch int64) *applier {
+	return &applier{
+		db: db, log: log, epoch: epoch,
+		catalog:  newCatalog(),
+		clock:    newClock(rememberedInstances),
+		prepared: make(map[int32]statements),
+		dedupe:   true,
+		muted:    newLimiter(time.Minute),
+	}
+}
+
+// work is one transaction of the applier.
+type work struct {
+	upto  LSN // position to store; 0: leave it
+	xids  []uint32
+	flows []*lines
+	notes notes
+}
+
+// failure is an error of one statement of a work.
+type failure struct {
+	err  error
+	step step
+	flow *flow // whose statement it was, or nil
+}
+
+func (f *failure) Error() string {
+	if f.flow == nil {
+		return fmt.Sprintf("%s: %v", f.step, f.err)
+	}
+	return fmt.Sprintf("%s of flow %s: %v", f.step, f.flow.name, f.err)
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+type step string
+
+const (
+	stepPositions step = "ask for the log's position"
+	stepAwait     step = "wait for the writers' transactions"
+	stepFence     step = "store the applied position"
+	stepPrepare   step = "prepare the statements"
+	stepTrace     step = "write wed_trace"
+	stepJobs      step = "write job_pool"
+	stepNotify    step = "notify"
+	stepCommit    step = "commit"
+)
+
+// SQL of the applier. Names are qualified by search_path = pg_catalog.
+const (
+	sqlPositions = `select pg_current_wal_insert_lsn()::text, pg_current_wal_flush_lsn()::text`
+	sqlAwait     = `select wed_sql.await_transactions($1::text::xid[])`
+	// An older engine's last batch may still be running. It then finds another epoch,
+	// and must not only leave the row alone: it must fail.
+	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
+ where epoch = $2 returning 1) select 1 / count(*) from moved`
+	sqlNotify = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
+
+	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
+select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
+       case when s.base is null then s.tstmp
+            else greatest(s.tstmp, (select p.tstmp + s.step * interval '1 microsecond'
+                                      from %[1]s p where p.wid = s.wid and p.version = s.base)) end,
+       s.pending::int[], s.error, s.healed
+  from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
+              $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::boolean[])
+    as s(wid, version, state, trw, trf, status, tstmp, base, step, pending, error, healed)`
+
+	sqlJobs = `insert into %s (wid, tgid, trname, timeout, payload, fired_at)
+select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_at
+  from unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    as j(wid, tgid, trname, timeout, payload, fired_at)
+    on conflict (wid, tgid) do nothing`
+)
+
+// apply writes a batch and, if upto is not 0, the position up to which everything
+// is applied with it. It returns the positions from the beginning of its last round
+// trip.
+//
+// What goes wrong with one flow or one state is put right here, or written down in
+// the instance's trace, if it can be: it must not stop the others.
+func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
+	const maxTries = 8
+	var (
+		mute     bool           // leave the notifications away
+		dropped  map[int32]bool // flows whose tables are not there
+		reloaded = map[int32]bool{}
+	)
+	for try := 1; ; try++ {
+		at, err := a.tryApply(ctx, batch, upto, mute, dropped)
+		if err == nil {
+			a.clock.settle()
+			if upto != 0 {
+				a.dedupe = false
+			}
+			return at, nil
+		}
+		a.clock.forget()
+		var server *pgconn.PgError
+		var f *failure
+		if try == maxTries || ctx.Err() != nil || !errors.As(err, &server) || !errors.As(err, &f) {
+			return at, err
+		}
+		switch code := server.Code; {
+		case f.step == stepFence && code == divisionByZero:
+			return at, errFenced
+		case !mute && (f.step == stepNotify || f.step == stepCommit && code == programLimit):
+			// The queue is full, because a listener does not read; or a channel or payload
+			// is too long in the server's encoding. Workers find the jobs by scanning.
+			mute = true
+			if a.muted.allow(time.Now()) {
+				a.log.Warn("jobs are written without notifications", "err", err,
+					"hint", "A session that listens may have been in a transaction for too long; see pg_notification_queue_usage().")
+			}
+		case f.step == stepTrace && code == uniqueViolation && !a.dedupe:
+			a.log.Warn("states were read that have a trace line already; these are kept", "err", err)
+			a.dedupe = true
+		case f.flow != nil && isName(code):
+			id := f.flow.id
+			if reloaded[id] { // still not there: dropped, or damaged
+				if dropped == nil {
+					dropped = map[int32]bool{}
+				}
+				dropped[id] = true
+				a.log.Warn("states of a flow whose tables are missing are discarded", "flow", f.flow.name, "err", err)
+			}
+			reloaded[id] = true
+			a.forget()
+		case f.flow != nil && isData(code):
+			return a.divide(ctx, batch, upto, err)
+		default:
+			return at, err
+		}
+	}
+}
+
+// isName tells errors about a name that has changed since it was looked up.
+func isName(code string) bool {
+	switch code {
+	case undefinedTable, undefinedColumn, invalidSchemaName, cachedPlanChanged:
+		return true
+	}
+	return false
+}
+
+// isData tells errors about a value that would come again with every try.
+func isData(code string) bool {
+	class := code[:min(2, len(code))]
+	return class == "22" || class == "23" || class == "54"
+}
+
+func (a *applier) forget() {
+	a.catalog.forget()
+	a.stale = true
+}
+
+// divide writes a batch that a value of one of its states keeps from being written
+// in smaller pieces, until that state is alone. Its line then says what happened in
+// the place of the value.
+func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause error) (positions, error) {
+	if len(batch) > 1 {
+		half := len(batch) / 2
+		if at, err := a.apply(ctx, batch[:half], batch[half-1].End); err != nil {
+			return at, err
+		}
+		return a.apply(ctx, batch[half:], upto)
+	}
+	c := batch[0]
+	if n := len(c.Versions); n > 1 {
+		first, second := c, c
+		first.End, first.Versions, second.Versions = 0, c.Versions[:n/2], c.Versions[n/2:]
+		if at, err := a.apply(ctx, []Commit{first}, 0); err != nil {
+			return at, err
+		}
+		return a.apply(ctx, []Commit{second}, upto)
+	}
+	v := &c.Versions[0]
+	const substitute = "null"
+	if v.State == substitute {
+		return positions{}, cause
+	}
+	a.log.Warn("a state cannot be recorded; its trace line has null instead", "instance", v.Wid,
+		"version", v.Stamp.Version, "err", cause)
+	v.State, v.Parts = substitute, nil
+	if !v.Stamp.Failed {
+		// Told in the column error, though it makes no exception of the instance.
+		v.note = "the state could not be recorded: " + cause.Error()
+	}
+	return a.apply(ctx, batch, upto)
+}
+
+func (a *applier) tryApply(ctx context.Context, batch []Commit, upto LSN, mute bool, dropped map[int32]bool) (positions, error) {
+	w, err := a.prepare(ctx, batch, upto, dropped)
+	if err != nil {
+		return positions{}, err
+	}
+	if mute {
+		w.notes = notes{}
+	}
+	return a.send(ctx, w)
+}
+
+// versions iterates over the states of a batch.
+func versions(batch []Commit) func(func(*Version) bool) {
+	return func(yield func(*Version) bool) {
+		for i := range batch {
+			for j := range batch[i].Versions {
+				if !yield(&batch[i].Versions[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// prepare folds the batch and collects what is to be written.
+func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped map[int32]bool) (*work, error) {
+	w := &work{upto: upto}
+	known := true
+	for i := range batch {
+		if x := batch[i].XID; x != 0 && (i == 0 || batch[i-1].XID != x) {
+			w.xids = append(w.xids, x)
+		}
+	}
+	missing := false
+	for v := range versions(batch) {
+		known = known && a.catalog.knows(v)
+		missing = missing || v.Parts != nil
+	}
+	if !known {
+		if err := a.await(ctx, w.xids); err != nil {
+			return nil, err
+		}
+		if err := a.catalog.load(ctx, a.db, versions(batch)); err != nil {
+			return nil, err
+		}
+	}
+	if missing {
+		if err := a.complete(ctx, batch); err != nil {
+			return nil, err
+		}
+	}
+	var written map[lineKey]bool
+	if a.dedupe {
+		var err error
+		if written, err = a.writtenLines(ctx, batch); err != nil {
+			return nil, err
+		}
+	}
+	byFlow := make(map[int32]*lines)
+	strangers := 0
+	for i := range batch {
+		for j := range batch[i].Versions {
+			v := &batch[i].Versions[j]
+			f := a.catalog.flows[v.Relation]
+			if f == nil || dropped[f.id] {
+				strangers++
+				continue
+			}
+			if a.dedupe {
+				key := lineKey{f.id, v.Wid, v.Stamp.Version}
+				if written[key] {
+					continue
+				}
+				written[key] = true
+			}
+			l := byFlow[f.id]
+			if l == nil {
+				l = &lines{flow: f}
+				byFlow[f.id] = l
+				w.flows = append(w.flows, l)
+			}
+			rules := a.catalog.rules[ruleKey{f.id, v.Stamp.Rules}]
+			out := outcome(v, f)
+			at := a.clock.next(instance{f.id, v.Wid}, v.Stamp.Version, batch[i].Time)
+			l.addState(v, out, rules, at, false)
+			l.addJobs(v, out.Fired, rules, at.time, &w.notes)
+		}
+	}
+	if strangers > 0 {
+		a.log.Debug("states of dropped flows are discarded", "states", strangers)
+	}
+	for _, l := range w.flows {
+		if err := a.prepareFlow(ctx, l.flow); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (a *applier) await(ctx context.Context, xids []uint32) error {
+	if len(xids) == 0 {
+		return nil
+	}
+	if _, err := a.db.Exec(ctx, sqlAwait, xidArray(xids)); err != nil {
+		return &failure{err: err, step: stepAwait}
+	}
+	return nil
+}
+
+func xidArray(xids []uint32) string {
+	b := []byte{'{'}
+	for i, x := range xids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(x), 10)
+	}
+	return string(append(b, '}'))
+}
+
+func (a *applier) prepareFlow(ctx context.Context, f *flow) error {
+	if a.stale || len(a.prepared) >= maxPreparedFlows {
+		if err := a.db.DeallocateAll(ctx); err != nil {
+			return fmt.Errorf("deallocate statements: %w", err)
+		}
+		clear(a.prepared)
+		a.stale = false
+	}
+	if _, ok := a.prepared[f.id]; ok {
+		return nil
+	}
+	s := statements{trace: fmt.Sprintf("trace_%d", f.id), jobs: fmt.Sprintf("jobs_%d", f.id)}
+	if _, err := a.db.Prepare(ctx, s.trace, fmt.Sprintf(sqlTrace, f.trace)); err != nil {
+		return &failure{err: err, step: stepPrepare, flow: f}
+	}
+	if _, err := a.db.Prepare(ctx, s.jobs, fmt.Sprintf(sqlJobs, f.pool)); err != nil {
+		return &failure{err: err, step: stepPrepare, flow: f}
+	}
+	a.prepared[f.id] = s
+	return nil
+}
+
+const maxPreparedFlows = 500
+
+// send is the round trip. Everything goes out at once, with one Sync at the end:
+// the server takes it as one transaction.
+func (a *applier) send(ctx context.Context, w *work) (positions, error) {
+	type sent struct {
+		step step
+		flow *flow
+	}
+	var (
+		b     pgx.Batch
+		steps []sent
+		at    [2]string
+	)
+	queue := func(s step, f *flow, sql string, args ...any) *pgx.QueuedQuery {
+		steps = append(steps, sent{s, f})
+		return b.Queue(sql, args...)
+	}
+	queue(stepPositions, nil, sqlPositions)
+	if len(w.xids) > 0 {
+		queue(stepAwait, nil, sqlAwait, xidArray(w.xids))
+	}
+	var upto *string
+	if w.upto != 0 {
+		s := w.upto.String()
+		upto = &s
+	}
+	queue(stepFence, nil, sqlFence, upto, a.epoch)
+	for _, l := range w.flows {
+		s := a.prepared[l.flow.id]
+		if t := &l.trace; len(t.wid) > 0 {
+			queue(stepTrace, l.flow, s.trace, t.wid, t.version, t.state, t.trw, t.trf, t.status, t.tstmp,
+				t.base, t.step, t.pending, t.err, t.healed)
+		}
+		if j := &l.jobs; len(j.wid) > 0 {
+			queue(stepJobs, l.flow, s.jobs, j.wid, j.tgid, j.transition, j.timeout, j.payload, j.firedAt)
+		}
+	}
+	if len(w.notes.channel) > 0 {
+		queue(stepNotify, nil, sqlNotify, w.notes.channel, w.notes.payload)
+	}
+
+	results := a.db.SendBatch(ctx, &b)
+	var found positions
+	for i, s := range steps {
+		var err error
+		if i == 0 {
+			if err = results.QueryRow().Scan(&at[0], &at[1]); err == nil {
+				found, err = parsePositions(at[0], at[1])
+			}
+		} else {
+			_, err = results.Exec()
+		}
+		if err != nil {
+			_ = results.Close() // reports the same error
+			return found, &failure{err: err, step: s.step, flow: s.flow}
+		}
+	}
+	if err := results.Close(); err != nil {
+		return found, &failure{err: err, step: stepCommit}
+	}
+	return found, nil
+}
+
+// positions asks for the log's positions alone.
+func (a *applier) positions(ctx context.Context) (positions, error) {
+	rows, err := a.db.Query(ctx, sqlPositions)
+	if err != nil {
+		return positions{}, &failure{err: err, step: stepPositions}
+	}
+	at, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (positions, error) {
+		var insert, flush string
+		if err := row.Scan(&insert, &flush); err != nil {
+			return positions{}, err
+		}
+		return parsePositions(insert, flush)
+	})
+	if err != nil {
+		return positions{}, &failure{err: err, step: stepPositions}
+	}
+	return at, nil
+}
+
+func parsePositions(insert, flush string) (p positions, err error) {
+	if p.insert, err = parseLSN(insert); err != nil {
+		return p, err
+	}
+	p.flush, err = parseLSN(flush)
+	return p, err
+}
+
+type lineKey struct {
+	flow    int32
+	wid     int64
+	version int64
+}
+
+// writtenLines returns which lines of the batch exist.
+func (a *applier) writtenLines(ctx context.Context, batch []Commit) (map[lineKey]bool, error) {
+	type keys struct{ wid, version []int64 }
+	asked := make(map[*flow]*keys)
+	for v := range versions(batch) {
+		f := a.catalog.flows[v.Relation]
+		if f == nil {
+			continue
+		}
+		k := asked[f]
+		if k == nil {
+			k = new(keys)
+			asked[f] = k
+		}
+		k.wid, k.version = append(k.wid, v.Wid), append(k.version, v.Stamp.Version)
+	}
+	written := make(map[lineKey]bool)
+	for f, k := range asked {
+		rows, err := a.db.Query(ctx, `select t.wid, t.version from unnest($1::bigint[], $2::bigint[]) k(wid, version) join `+
+			f.trace+` t on t.wid = k.wid and t.version = k.version`, k.wid, k.version)
+		if err != nil {
+			return nil, &failure{err: err, step: stepTrace, flow: f}
+		}
+		var wid, version int64
+		if _, err := pgx.ForEachRow(rows, []any{&wid, &version}, func() error {
+			written[lineKey{f.id, wid, version}] = true
+			return nil
+		}); err != nil {
+			return nil, &failure{err: err, step: stepTrace, flow: f}
+		}
+	}
+	return written, nil
+}
+
+// without returns the rules that are not in present.
+func without(rules []fold.Rule, present map[fold.Rule]bool) []fold.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r fold.Rule) bool { return present[r] })
+}
+
+// limiter lets something happen once in an interval.
+type limiter struct {
+	interval time.Duration
+	next     time.Time
+}
+
+func newLimiter(interval time.Duration) *limiter { return &limiter{interval: interval} }
+
+func (l *limiter) allow(now time.Time) bool {
+	if now.Before(l.next) {
+		return false
+	}
+	l.next = now.Add(l.interval)
+	return true
+}

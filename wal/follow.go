@@ -1,0 +1,245 @@
+// Package wal follows the states that the flows of one database commit, by logical
+// replication, and writes what they leave behind: the jobs that they fire and their
+// lines in the trace.
+//
+// Data goes one way. The guard, in the transaction that writes a state, judges it and
+// stamps the row; the row travels in the log; the reader decodes it into a queue; the
+// applier folds whatever was decoded while it wrote the last batch, and writes it in
+// one transaction with the position that it has reached. From there come exactly once
+// and, on the way back, the acknowledgement: the server may drop the log below a
+// position when the transaction that stored it is flushed.
+//
+//	walsender ─▶ stream ─▶ reader ─▶ queue ─▶ pump ─▶ applier ─▶ job_pool, wed_trace
+//	    ▲                                      │
+//	    └───────────── feedback ◀──── ledger ◀─┘
+//
+// A slot that is missing, or does not fit the tables, is made anew, and what it
+// cannot bring is healed from the tables.
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wed-sql/wed_sql/internal/group"
+)
+
+// Settings of a follower.
+type Settings struct {
+	// Conn says how to connect to the database, which it names.
+	Conn *pgx.ConnConfig
+	// Database is the database's OID.
+	Database uint32
+	// BatchSize returns the largest number of states in a transaction of the
+	// follower. It is called again and again.
+	BatchSize func() int
+	// Log takes what is worth telling.
+	Log *slog.Logger
+	// Observer is told of the progress.
+	Observer Observer
+	// Phase is called when the follower begins to heal and to stream.
+	Phase func(streaming bool)
+}
+
+// ErrNotLogical says that the server cannot do logical replication.
+var ErrNotLogical = errors.New(`wal_level is not "logical"`)
+
+// Gone tells whether an error of [Follow] may mean that the extension, or the whole
+// database, has been dropped.
+func Gone(err error) bool {
+	return hasCode(err, undefinedTable, invalidSchemaName, undefinedFunction, undefinedObject,
+		undefinedColumn, invalidCatalogName)
+}
+
+// Follow follows a database until the context ends or something fails. It never
+// returns nil. It may be called again after any error: what is written is written
+// exactly once. If another process follows the same database, the one that came last
+// goes on.
+func Follow(ctx context.Context, s Settings) (err error) {
+	conn, err := pgx.ConnectConfig(ctx, sessionConfig(s.Conn))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
+	if err := checkServer(ctx, conn); err != nil {
+		return err
+	}
+	f, err := takeOver(ctx, conn)
+	if err != nil {
+		return err
+	}
+	repl, err := pgconn.ConnectConfig(ctx, replicationConfig(s.Conn))
+	if err != nil {
+		return fmt.Errorf("connect for replication: %w", err)
+	}
+	hijacked := false
+	defer func() {
+		if !hijacked {
+			err = errors.Join(err, closeConn(repl))
+		}
+	}()
+
+	a := newApplier(conn, s.Log, f.epoch)
+	from, err := position(ctx, s, a, conn, repl, f)
+	if err != nil {
+		return err
+	}
+	st, err := start(ctx, repl, SlotName(s.Database), from)
+	if err != nil {
+		return err
+	}
+	hijacked = true
+	s.Phase(true)
+	return run(ctx, s, a, st, from)
+}
+
+// run streams until something fails.
+func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN) error {
+	q := newQueue(queueBytes)
+	f := &feedback{to: st}
+	stray := newLimiter(time.Minute)
+	r := &reader{
+		from: st, queue: q, feedback: f, batchSize: s.BatchSize,
+		decode: newDecoder(from, func(relation string, err error) {
+			if stray.allow(time.Now()) {
+				s.Log.Warn("a state without a valid stamp is ignored", "relation", relation, "err", err)
+			}
+		}),
+	}
+	p := &pump{queue: q, store: a, feedback: f, observer: s.Observer, batchSize: s.BatchSize, applied: from, stored: from}
+	p.ledger.applied(from) // its transaction may not be flushed yet
+
+	g, gctx := group.New(ctx)
+	stop := context.AfterFunc(gctx, func() { _ = st.close() }) // the reader waits in a system call
+	g.Go("reader", r.run)
+	g.Go("applier", p.run)
+	err := g.Wait()
+	if stop() {
+		err = errors.Join(err, st.close())
+	}
+	return err
+}
+
+// position returns where to begin to stream from. If the slot is of no use, it makes
+// a new one and heals what that one will not bring.
+func position(ctx context.Context, s Settings, a *applier, conn *pgx.Conn, repl *pgconn.PgConn, f follower) (LSN, error) {
+	id, err := pglogrepl.IdentifySystem(ctx, repl)
+	if err != nil {
+		return 0, fmt.Errorf("identify the system: %w", err)
+	}
+	// The identifier is an unsigned number, the column is signed: the same bits.
+	unsigned, err := strconv.ParseUint(id.SystemID, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("identify the system: %w", err)
+	}
+	system := int64(unsigned)
+	name := SlotName(s.Database)
+	old, err := readSlot(ctx, conn, name)
+	if err != nil {
+		return 0, err
+	}
+	why := unusable(old, name, f, system)
+	if why == "" {
+		return f.applied, nil
+	}
+	s.Phase(false)
+	if old != nil {
+		if err := DropSlot(ctx, conn, s.Database); err != nil {
+			return 0, err
+		}
+	}
+	point, snapshot, err := createSlot(ctx, s.Log, repl, name)
+	if err != nil {
+		return 0, err
+	}
+	healed, err := a.heal(ctx, conn, snapshot, name, point, system)
+	if err != nil {
+		return 0, err
+	}
+	s.Log.Info("made a new replication slot", "slot", name, "lsn", point.String(), "healed", healed, "reason", why)
+	return point, nil
+}
+
+func checkServer(ctx context.Context, conn *pgx.Conn) error {
+	var level string
+	if err := conn.QueryRow(ctx, "show wal_level").Scan(&level); err != nil {
+		return fmt.Errorf("ask for wal_level: %w", err)
+	}
+	if level != "logical" {
+		return fmt.Errorf("%w but %q", ErrNotLogical, level)
+	}
+	// PostgreSQL 17 has it; older ones would refuse it among the startup parameters.
+	if _, err := conn.Exec(ctx, `select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'`); err != nil {
+		return fmt.Errorf("set transaction_timeout: %w", err)
+	}
+	return nil
+}
+
+func closeConn(conn *pgconn.PgConn) error {
+	if conn.IsClosed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // whatever it reports, it is closed
+	return nil
+}
+
+// textParameters make the text of a value depend on nothing but the value. Those of
+// the startup packet go before the settings of a role or a database.
+func textParameters() map[string]string {
+	return map[string]string{
+		"application_name":                    "wed_sql engine",
+		"client_encoding":                     "UTF8",
+		"datestyle":                           "ISO",
+		"intervalstyle":                       "postgres",
+		"timezone":                            "UTC",
+		"extra_float_digits":                  "1",
+		"bytea_output":                        "hex",
+		"search_path":                         "pg_catalog",
+		"statement_timeout":                   "0",
+		"lock_timeout":                        "0",
+		"idle_in_transaction_session_timeout": "0",
+		"idle_session_timeout":                "0",
+	}
+}
+
+// sessionConfig is for the connection that writes.
+func sessionConfig(base *pgx.ConnConfig) *pgx.ConnConfig {
+	c := base.Copy()
+	c.StatementCacheCapacity = 64
+	c.DescriptionCacheCapacity = 0
+	c.RuntimeParams = textParameters()
+	maps.Copy(c.RuntimeParams, map[string]string{
+		// The log has everything that is written here, or the slot brings it again.
+		"synchronous_commit":             "off",
+		"default_transaction_isolation":  "read committed",
+		"default_transaction_read_only":  "off",
+		"default_transaction_deferrable": "off",
+		"client_min_messages":            "warning",
+		"jit":                            "off",
+		// A statement that was planned while its table was empty must not read the whole
+		// table when it no longer is.
+		"plan_cache_mode": "force_generic_plan",
+		"enable_seqscan":  "off",
+	})
+	return c
+}
+
+// replicationConfig is for the connection that streams.
+func replicationConfig(base *pgx.ConnConfig) *pgconn.Config {
+	c := base.Config.Copy()
+	c.RuntimeParams = textParameters()
+	c.RuntimeParams["replication"] = "database"
+	c.RuntimeParams["wal_sender_timeout"] = "60s"
+	return c
+}

@@ -1,0 +1,251 @@
+package wal
+
+import (
+	"container/list"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wed-sql/wed_sql/fold"
+)
+
+// NOTIFY takes 7,999 bytes of payload and 63 of channel.
+const (
+	maxPayload = 7999
+	maxChannel = 63
+)
+
+// lines is what a batch writes for one flow: columns, as the statements want them.
+type lines struct {
+	flow  *flow
+	trace traceColumns
+	jobs  jobColumns
+}
+
+type traceColumns struct {
+	wid     []int64
+	version []int64
+	state   []string
+	trw     []*string
+	trf     []string // of text arrays, as text: arrays of arrays must be rectangular
+	status  []string
+	tstmp   []time.Time
+	base    []*int64 // version whose line tstmp must be behind
+	step    []int64  // by at least so many microseconds
+	pending []string // of int arrays, as text
+	err     []*string
+	healed  []bool
+}
+
+type jobColumns struct {
+	wid        []int64
+	tgid       []int32
+	transition []string
+	timeout    []*string
+	payload    []string
+	firedAt    []time.Time
+}
+
+type notes struct{ channel, payload []string }
+
+// outcome folds a version in.
+func outcome(v *Version, f *flow) fold.Outcome {
+	return fold.Next(v.Stamp.Pending, fold.State{
+		By:      v.Stamp.By,
+		Matched: v.Stamp.Matched,
+		Final:   v.Stamp.Final,
+		Failed:  v.Stamp.Failed,
+	}, f.excpt)
+}
+
+// addState adds the trace line of a version.
+func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped, healed bool) {
+	t := &l.trace
+	t.wid = append(t.wid, v.Wid)
+	t.version = append(t.version, v.Stamp.Version)
+	t.state = append(t.state, v.State)
+	var trw, failure *string
+	if v.Stamp.By != fold.None {
+		name := rules.transition(l.flow, v.Stamp.By)
+		trw = &name
+	}
+	switch {
+	case v.Stamp.Failed:
+		text := validText(v.Stamp.Error)
+		failure = &text
+	case v.note != "":
+		failure = &v.note
+	}
+	t.trw = append(t.trw, trw)
+	names := make([]string, len(out.Fired))
+	for i, r := range out.Fired {
+		names[i] = rules.transition(l.flow, r)
+	}
+	t.trf = append(t.trf, textArray(names))
+	t.status = append(t.status, out.Status.String())
+	t.tstmp = append(t.tstmp, at.time)
+	t.base, t.step = append(t.base, at.base), append(t.step, at.step)
+	t.pending = append(t.pending, intArray(out.Pending))
+	t.err = append(t.err, failure)
+	t.healed = append(t.healed, healed)
+}
+
+// addJobs adds the jobs and their notifications.
+func (l *lines) addJobs(v *Version, fired []fold.Rule, rules ruleSet, at time.Time, n *notes) {
+	j := &l.jobs
+	for _, id := range fired {
+		r := rules.get(l.flow, id)
+		j.wid, j.tgid = append(j.wid, v.Wid), append(j.tgid, id)
+		j.transition, j.timeout = append(j.transition, r.transition), append(j.timeout, r.timeout)
+		j.payload, j.firedAt = append(j.payload, v.State), append(j.firedAt, at)
+		if len(r.transition) <= maxChannel {
+			n.channel = append(n.channel, r.transition)
+			n.payload = append(n.payload, notification(l.flow.name, v, id, r))
+		}
+	}
+}
+
+// notification is the job as the payload of its notification.
+func notification(flow string, v *Version, id fold.Rule, r rule) string {
+	b := make([]byte, 0, 128+len(v.State))
+	b = append(b, `{"flow":`...)
+	b = appendString(b, []byte(flow))
+	b = append(b, `,"wid":`...)
+	b = strconv.AppendInt(b, v.Wid, 10)
+	b = append(b, `,"tgid":`...)
+	b = strconv.AppendInt(b, int64(id), 10)
+	b = append(b, `,"trname":`...)
+	b = appendString(b, []byte(r.transition))
+	b = append(b, `,"timeout":`...)
+	if r.timeout == nil {
+		b = append(b, "null"...)
+	} else {
+		b = appendString(b, []byte(*r.timeout))
+	}
+	const key, omitted = `,"payload":`, `,"payload_omitted":true}`
+	if len(b)+len(key)+len(v.State)+1 > maxPayload {
+		return string(append(b, omitted...))
+	}
+	b = append(append(b, key...), v.State...)
+	return string(append(b, '}'))
+}
+
+// textArray is the text of a one-dimensional text array.
+func textArray(elements []string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, e := range elements {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		for j := range len(e) {
+			if e[j] == '"' || e[j] == '\\' {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(e[j])
+		}
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// intArray is the text of an integer array.
+func intArray(elements []fold.Rule) string {
+	b := []byte{'{'}
+	for i, e := range elements {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(e), 10)
+	}
+	return string(append(b, '}'))
+}
+
+// stamped is the time of a trace line: time, but at least step microseconds behind
+// the line base, if that is not nil.
+type stamped struct {
+	time time.Time
+	base *int64
+	step int64
+}
+
+// clock makes the times of an instance's trace lines strictly increasing, though a
+// transaction may write two states, and the server's clock may step back. What it
+// does not remember of the line before, the statement that writes the line looks up.
+type clock struct {
+	max     int // instances to remember between batches
+	items   map[instance]*list.Element
+	order   list.List       // of *tick, the one used last in front
+	guesses []*list.Element // of this batch, with a base
+}
+
+type instance struct {
+	flow int32
+	wid  int64
+}
+
+type tick struct {
+	key     instance
+	version int64
+	at      stamped
+}
+
+func newClock(max int) *clock {
+	return &clock{max: max, items: make(map[instance]*list.Element)}
+}
+
+// next returns the time of the line for version, whose transaction committed at.
+func (c *clock) next(key instance, version int64, at time.Time) stamped {
+	e := c.items[key]
+	if e == nil {
+		e = c.order.PushFront(&tick{key: key, version: -1})
+		c.items[key] = e
+	} else {
+		c.order.MoveToFront(e)
+	}
+	t := e.Value.(*tick)
+	switch {
+	case version == 0:
+		t.at = stamped{time: at}
+	case t.version == version-1 && t.version >= 0:
+		if earliest := t.at.time.Add(time.Microsecond); at.Before(earliest) {
+			at = earliest
+		}
+		t.at.time = at
+		t.at.step++
+	default:
+		base := version - 1
+		t.at = stamped{time: at, base: &base, step: 1}
+		c.guesses = append(c.guesses, e)
+	}
+	t.version = version
+	return t.at
+}
+
+// settle ends a batch that was written. What the server looked up for it is not
+// known here: the next batch asks again.
+func (c *clock) settle() {
+	for _, e := range c.guesses {
+		if e.Value.(*tick).at.base != nil {
+			c.remove(e)
+		}
+	}
+	c.guesses = c.guesses[:0]
+	for c.order.Len() > c.max {
+		c.remove(c.order.Back())
+	}
+}
+
+func (c *clock) remove(e *list.Element) {
+	delete(c.items, e.Value.(*tick).key)
+	c.order.Remove(e)
+}
+
+// forget drops what a batch that was not written has left.
+func (c *clock) forget() {
+	clear(c.items)
+	c.order.Init()
+	c.guesses = c.guesses[:0]
+}

@@ -1,0 +1,158 @@
+package wal
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// How the applied position is stored and acknowledged while there is nothing to
+// apply. Storing it makes log, too, which must not make us store it again.
+const (
+	idleStep      = 16 << 10               // bytes of log that are worth storing a position
+	idleLeap      = 1 << 20                // bytes of log that should not wait for idleInterval
+	idleInterval  = 10 * time.Second       // between two stores
+	leapInterval  = 100 * time.Millisecond // the same, for leaps
+	flushInterval = 250 * time.Millisecond // between looks whether what was applied is flushed
+)
+
+// batchBytes bounds the states of a batch, in bytes, and queueBytes what waits
+// behind it.
+const (
+	batchBytes = 2 << 20
+	queueBytes = 4 << 20
+)
+
+// store applies batches: an applier.
+type store interface {
+	// apply returns where the server's log was before the batch was committed.
+	apply(ctx context.Context, batch []Commit, upto LSN) (positions, error)
+	positions(ctx context.Context) (positions, error)
+}
+
+// Observer is told how a follower gets on. Its methods must not block.
+type Observer interface {
+	// Applied says that everything committed up to lsn has been matched, also while
+	// there is nothing to match.
+	Applied(lsn LSN)
+	// Progress gives the acknowledged position and the number of states applied
+	// since the follower started.
+	Progress(flushed LSN, states uint64)
+}
+
+// pump moves batches from the queue to the store, and acknowledges them when they
+// are flushed.
+type pump struct {
+	queue     *queue
+	store     store
+	feedback  *feedback
+	observer  Observer
+	batchSize func() int
+
+	ledger  ledger
+	applied LSN // up to here everything is matched
+	stored  LSN // what wed_sql.follower has
+	states  uint64
+	last    time.Time // of the last store
+}
+
+// run ends with an error, never without.
+func (p *pump) run(ctx context.Context) error {
+	p.last = time.Now()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		batch, upto := p.queue.take(p.batchSize(), batchBytes)
+		if len(batch) > 0 {
+			if err := p.apply(ctx, batch, upto); err != nil {
+				return err
+			}
+			continue
+		}
+		p.matched(upto)
+		now := time.Now()
+		due := p.due()
+		if !due.IsZero() && !now.Before(due) {
+			if err := p.settle(ctx, now); err != nil {
+				return err
+			}
+			continue
+		}
+		timer.Stop()
+		if !due.IsZero() {
+			timer.Reset(due.Sub(now))
+		}
+		select {
+		case <-p.queue.ready:
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *pump) matched(lsn LSN) {
+	if lsn > p.applied {
+		p.applied = lsn
+		p.feedback.applied(lsn)
+		p.observer.Applied(lsn)
+	}
+}
+
+// apply writes a batch, which may be empty.
+func (p *pump) apply(ctx context.Context, batch []Commit, upto LSN) error {
+	at, err := p.store.apply(ctx, batch, upto)
+	if err != nil {
+		return fmt.Errorf("apply up to %s: %w", upto, err)
+	}
+	for i := range batch {
+		p.states += uint64(len(batch[i].Versions))
+	}
+	if upto != 0 {
+		p.matched(upto)
+	}
+	flushed := p.ledger.observe(at.insert, at.flush) // of what was applied before
+	if upto != 0 {
+		p.ledger.applied(upto)
+		p.stored, p.last = upto, time.Now()
+	}
+	return p.progress(flushed)
+}
+
+func (p *pump) progress(flushed bool) error {
+	p.observer.Progress(p.ledger.acked, p.states)
+	if !flushed {
+		return nil
+	}
+	return p.feedback.acknowledge(p.ledger.acked)
+}
+
+// due returns when settle has something to do, zero if never.
+func (p *pump) due() time.Time {
+	var due time.Time
+	switch moved := p.applied - p.stored; {
+	case moved >= idleLeap:
+		due = p.last.Add(leapInterval)
+	case moved >= idleStep:
+		due = p.last.Add(idleInterval)
+	}
+	if !p.ledger.idle() {
+		if look := p.ledger.looked.Add(flushInterval); due.IsZero() || look.Before(due) {
+			due = look
+		}
+	}
+	return due
+}
+
+// settle does what is due while there is nothing to apply.
+func (p *pump) settle(ctx context.Context, now time.Time) error {
+	moved, since := p.applied-p.stored, now.Sub(p.last)
+	if moved >= idleLeap && since >= leapInterval || moved >= idleStep && since >= idleInterval {
+		return p.apply(ctx, nil, p.applied)
+	}
+	at, err := p.store.positions(ctx)
+	if err != nil {
+		return err
+	}
+	return p.progress(p.ledger.observe(at.insert, at.flush))
+}
