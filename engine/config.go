@@ -69,7 +69,8 @@ func (c Config) connConfig(database string) (*pgx.ConnConfig, error) {
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
 	}
-	conn.RuntimeParams = map[string]string{"application_name": "wed_sql engine"}
+	// Before the settings of a role or a database: nothing of theirs is looked up.
+	conn.RuntimeParams = map[string]string{"application_name": "wed_sql engine", "search_path": "pg_catalog"}
 	return conn, nil
 }
 

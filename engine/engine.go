@@ -114,7 +114,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	defer func() { _ = members.Wait() }()
 	s.left = make(map[uint32]bool)
 
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(s.config.discoveryInterval())
 	defer timer.Stop()
 	s.look(mctx, true)
 	for {

@@ -96,8 +96,8 @@ func (s server) databases(ctx context.Context, known []string) ([]entry, error) 
 	err := s.anywhere(ctx, "", known, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `
 select d.oid, d.datname::text, s.slot_name is not null
-  from pg_catalog.pg_database d
-  left join pg_catalog.pg_replication_slots s on s.slot_name operator(pg_catalog.=) 'wed_sql_' || d.oid::text
+  from pg_database d
+  left join pg_replication_slots s on s.slot_name = 'wed_sql_' || d.oid::text
  where d.datallowconn and not d.datistemplate
  order by d.oid`)
 		if err != nil {
@@ -117,7 +117,7 @@ select d.oid, d.datname::text, s.slot_name is not null
 // extension returns the OID of the extension in a database, 0 if it is not there.
 func (s server) extension(ctx context.Context, database string) (oid uint32, err error) {
 	err = s.with(ctx, database, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(ctx, `select oid from pg_catalog.pg_extension where extname operator(pg_catalog.=) $1::text`, extensionName).Scan(&oid)
+		err := conn.QueryRow(ctx, `select oid from pg_extension where extname = $1::text`, extensionName).Scan(&oid)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

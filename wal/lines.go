@@ -64,11 +64,7 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 	t.wid = append(t.wid, v.Wid)
 	t.version = append(t.version, v.Stamp.Version)
 	t.state = append(t.state, v.State)
-	var trw, failure *string
-	if v.Stamp.By != fold.None {
-		name := rules.transition(l.flow, v.Stamp.By)
-		trw = &name
-	}
+	var failure *string
 	switch {
 	case v.Stamp.Failed:
 		text := validText(v.Stamp.Error)
@@ -76,7 +72,7 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 	case v.note != "":
 		failure = &v.note
 	}
-	t.trw = append(t.trw, trw)
+	t.trw = append(t.trw, v.Stamp.Transition)
 	names := make([]string, len(out.Fired))
 	for i, r := range out.Fired {
 		names[i] = rules.transition(l.flow, r)

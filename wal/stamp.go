@@ -20,13 +20,17 @@ type Stamp struct {
 	Final   bool
 	Failed  bool   // a condition could not be evaluated
 	Error   string // why, if Failed
+
+	// Transition is the name under which the job that By fired was known; nil if
+	// there is no By.
+	Transition *string
 }
 
-const stampFields = 7
+const stampFields = 8
 
 // ParseStamp reads the text of a wed_sql.stamp as PostgreSQL's record_out writes it:
 //
-//	(version,rules,by,pending,matched,final,error)
+//	(version,rules,by,pending,matched,final,error,trw)
 //
 // Fields that a later version of the extension may add behind these are ignored.
 func ParseStamp(text string) (Stamp, error) {
@@ -44,6 +48,8 @@ func ParseStamp(text string) (Stamp, error) {
 		Pending: p.rules(3),
 		Matched: p.rules(4),
 		Final:   p.boolean(5),
+
+		Transition: fields[7],
 	}
 	if fields[2] != nil {
 		s.By = fold.Rule(p.integer(2, 32))
