@@ -186,3 +186,20 @@ stop_cluster() {
 	"${as_server[@]}" pg_ctl --pgdata=data --mode=fast --timeout=20 --wait stop >"$stage/stop.log" 2>&1 ||
 		"${as_server[@]}" pg_ctl --pgdata=data --mode=immediate --wait stop >>"$stage/stop.log" 2>&1
 }
+
+# run_with_cluster command...: in a private cluster, as the server's user, in the
+# foreground; exits with the command's status, and not with 0 if anything that it
+# or the server started is left.
+run_with_cluster() {
+	local status=0 left
+	say "starting a private cluster in $stage"
+	start_cluster
+	"${as_server[@]}" "$@" || status=$?
+	stop_cluster
+	left=$(wait_for_leftovers)
+	if [[ -n $left ]]; then
+		say "still running, and ended now:" "$left"
+		status=1
+	fi
+	exit "$status"
+}
