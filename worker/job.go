@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,7 +76,10 @@ func (j *Job) MarshalJSON() ([]byte, error) {
 	if timeout == "" && j.Timeout > 0 {
 		timeout = formatInterval(j.Timeout)
 	}
-	return json.Marshal(struct {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // the caller's encoder decides that
+	err := enc.Encode(struct {
 		Flow    string          `json:"flow"`
 		WID     int64           `json:"wid"`
 		TGID    int32           `json:"tgid"`
@@ -83,6 +87,7 @@ func (j *Job) MarshalJSON() ([]byte, error) {
 		Timeout *string         `json:"timeout"`
 		Payload json.RawMessage `json:"payload"`
 	}{j.Flow, j.WID, j.TGID, j.TrName, nullable(timeout), j.Payload})
+	return b.Bytes(), err
 }
 
 // formatInterval writes d as PostgreSQL's interval type reads it.

@@ -26,7 +26,7 @@ const (
 
 	// outputDelay is how long a command that has ended may leave its output
 	// open, by a process that it has started and not waited for.
-	outputDelay = 2 * time.Second
+	outputDelay = time.Second
 )
 
 // command is a program that performs a transition.

@@ -82,13 +82,13 @@ type demo struct {
 	pace    time.Duration
 	timeout time.Duration
 
-	dir            string // of the scripts
-	workers        *workers
-	madeExtension  bool
-	madeFlow       bool
-	names          map[int64]string // customers by wid
-	lines          []traceLine      // what was seen, in commit order
-	ended, refused int
+	dir           string // of the scripts
+	workers       *workers
+	madeExtension bool
+	madeFlow      bool
+	names         map[int64]string // customers by wid
+	lines         []traceLine      // what was seen, in commit order
+	ended         int
 }
 
 func (d *demo) run(ctx context.Context) error {

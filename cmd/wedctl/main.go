@@ -63,4 +63,3 @@ func (c *console) dim(s string) string    { return c.paint("2", s) }
 func (c *console) red(s string) string    { return c.paint("31", s) }
 func (c *console) green(s string) string  { return c.paint("32", s) }
 func (c *console) yellow(s string) string { return c.paint("33", s) }
-func (c *console) cyan(s string) string   { return c.paint("36", s) }

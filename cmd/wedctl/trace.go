@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,12 +193,11 @@ func plain(value json.RawMessage) string {
 	return s
 }
 
-// simpleName is an identifier that SQL takes without quotes.
-var simpleName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
-
-// quoted writes an identifier as a person would.
+// quoted writes an identifier as a person would: with quotes if it needs them.
 func quoted(name string) string {
-	if simpleName.MatchString(name) {
+	plain := func(r rune) bool { return r >= 'a' && r <= 'z' || r == '_' }
+	if name != "" && plain(rune(name[0])) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !plain(r) && (r < '0' || r > '9') }) {
 		return name
 	}
 	return pgx.Identifier{name}.Sanitize()

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+)
+
+// asWedctl makes the test binary be wedctl: the demo starts its workers by
+// running its own program.
+const asWedctl = "WEDCTL_TEST_AS_WEDCTL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWedctl) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// wedctl runs a command line and returns what it wrote, and its exit status.
+func wedctl(ctx context.Context, args ...string) (stdout, stderr string, status int) {
+	var out, err bytes.Buffer
+	con := &console{in: strings.NewReader(""), out: &out, err: &err}
+	status = run(ctx, append([]string{"wedctl"}, args...), con)
+	return out.String(), err.String(), status
+}
+
+func TestExitStatusTellsUsageFromConnection(t *testing.T) {
+	nowhere := "host=" + t.TempDir()
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"version"}, exitOK, ""},
+		{[]string{"--help"}, exitOK, ""},
+		{[]string{"worker", "run", "--help"}, exitOK, ""},
+		{[]string{"frob"}, exitUsage, `"frob"`},
+		{[]string{"worker", "frob"}, exitUsage, `"frob"`},
+		{[]string{"status", "--frob"}, exitUsage, "frob"},
+		{[]string{"status", "-o", "xml"}, exitUsage, `"xml"`},
+		{[]string{"status", "-d", "port=many"}, exitUsage, "port"},
+		{[]string{"trace", "1"}, exitUsage, "--flow"},
+		{[]string{"trace", "--flow", "travel"}, exitUsage, "WID"},
+		{[]string{"trace", "one", "--flow", "travel"}, exitUsage, `"one"`},
+		{[]string{"worker", "run", "-f", "f", "-t", "t"}, exitUsage, "--"},
+		{[]string{"worker", "run", "-f", "f", "--", "true"}, exitUsage, "--transition"},
+		{[]string{"worker", "run", "-f", "f", "-t", "t", "-c", "0", "--", "true"}, exitUsage, "--concurrency"},
+		{[]string{"worker", "run", "-f", "f", "-t", "t", "--", "/no/such/command"}, exitUsage, "/no/such/command"},
+		{[]string{"demo", "now"}, exitUsage, "arguments"},
+		{[]string{"status", "-d", nowhere}, exitConnect, "PGHOST"},
+		{[]string{"-d", nowhere, "status"}, exitConnect, "PGHOST"},
+		{[]string{"trace", "1", "--flow", "travel", "-d", nowhere}, exitConnect, "PGHOST"},
+		{[]string{"demo", "-d", nowhere}, exitConnect, "PGHOST"},
+		{[]string{"worker", "run", "-d", nowhere, "-f", "f", "-t", "t", "--", "true"}, exitConnect, "PGHOST"},
+	} {
+		_, stderr, status := wedctl(t.Context(), c.args...)
+		if status != c.status || !strings.Contains(stderr, c.says) {
+			t.Errorf("%v: exit status %d, want %d; says %q, want something of %q", c.args, status, c.status, stderr, c.says)
+		}
+		if (status == exitOK) != (stderr == "") {
+			t.Errorf("%v: exit status %d, but standard error is %q", c.args, status, stderr)
+		}
+	}
+}
+
+func TestFlagsMayFollowArguments(t *testing.T) {
+	app := newApp(&console{})
+	for in, want := range map[string]string{
+		"wedctl trace 2 --flow travel":                         "wedctl trace --flow travel 2",
+		"wedctl trace 2 --full -f travel":                      "wedctl trace --full -f travel 2",
+		"wedctl trace 2 --flow=travel":                         "wedctl trace --flow=travel 2",
+		"wedctl -d dbname=x trace 2 -f f":                      "wedctl -d dbname=x trace -f f 2",
+		"wedctl worker run -f f -t t -- cmd --flag -- x":       "wedctl worker run -f f -t t -- cmd --flag -- x",
+		"wedctl worker run --once -f worker -t run -- cmd":     "wedctl worker run --once -f worker -t run -- cmd",
+		"wedctl trace demo --flow f":                           "wedctl trace --flow f demo",
+		"wedctl":                                               "wedctl",
+		"wedctl trace --flow":                                  "wedctl trace --flow",
+		"wedctl status":                                        "wedctl status",
+		"wedctl worker run -f f -t t -d host=/x -- cmd -d y z": "wedctl worker run -f f -t t -d host=/x -- cmd -d y z",
+	} {
+		if got := strings.Join(flagsFirst(app, strings.Fields(in)), " "); got != want {
+			t.Errorf("%s\nbecomes %s\nwant    %s", in, got, want)
+		}
+	}
+}
+
+func TestVersionIsTheExtensions(t *testing.T) {
+	control, err := os.ReadFile("../../wed_sql.control")
+	if os.IsNotExist(err) {
+		return // the tests run without their sources
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "default_version = '" + version + "'"; !strings.Contains(string(control), want) {
+		t.Errorf("wed_sql.control does not say %s", want)
+	}
+}
