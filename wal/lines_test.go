@@ -1,0 +1,114 @@
+package wal
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/wed-sql/wed_sql/fold"
+)
+
+func TestNotification(t *testing.T) {
+	t.Parallel()
+	v := &Version{Wid: 1, State: `{"a1":"ready","a2":null}`}
+	got := notification("travel", v, 2, rule{transition: "tr_a2", timeout: ptr("3 days 18:00:00")})
+	want := `{"flow":"travel","wid":1,"tgid":2,"trname":"tr_a2","timeout":"3 days 18:00:00","payload":{"a1":"ready","a2":null}}`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	got = notification(`a"b`, v, 9, rule{transition: "_EXCPT"})
+	want = `{"flow":"a\"b","wid":1,"tgid":9,"trname":"_EXCPT","timeout":null,"payload":{"a1":"ready","a2":null}}`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestANotificationThatIsTooLongSaysSo(t *testing.T) {
+	t.Parallel()
+	for size := 7800; size < 8100; size++ {
+		v := &Version{Wid: 1, State: `{"a":"` + strings.Repeat("x", size) + `"}`}
+		got := notification("f", v, 2, rule{transition: "t"})
+		var n struct {
+			Payload json.RawMessage `json:"payload"`
+			Omitted bool            `json:"payload_omitted"`
+		}
+		if err := json.Unmarshal([]byte(got), &n); err != nil {
+			t.Fatal(err)
+		}
+		whole := strings.Replace(notification("f", &Version{Wid: 1, State: "{}"}, 2, rule{transition: "t"}), "{}", v.State, 1)
+		if fits := len(whole) <= 7999; len(got) > 7999 || n.Omitted == fits || (n.Payload != nil) != fits {
+			t.Fatalf("%d bytes became %d, omitted: %v", len(whole), len(got), n.Omitted)
+		}
+	}
+}
+
+func TestTextArray(t *testing.T) {
+	t.Parallel()
+	if got, want := textArray([]string{"a", `b"\`, "", "NULL", "é,{"}), `{"a","b\"\\","","NULL","é,{"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := textArray(nil); got != "{}" {
+		t.Error(got)
+	}
+	if got := intArray([]fold.Rule{1, -2}); got != "{1,-2}" {
+		t.Error(got)
+	}
+}
+
+// The trace, simulated: what the server does with base and step.
+func TestTheTimesOfAnInstanceAreStrictlyIncreasing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := newClock(rapid.IntRange(0, 3).Draw(t, "max"))
+		now := time.Unix(1000, 0)
+		trace := map[int64][]time.Time{}
+		for range rapid.IntRange(1, 10).Draw(t, "batches") {
+			before := map[int64][]time.Time{} // what the statement of the batch sees
+			for k, v := range trace {
+				before[k] = v
+			}
+			for range rapid.IntRange(1, 6).Draw(t, "states") {
+				wid := rapid.Int64Range(1, 4).Draw(t, "wid")
+				now = now.Add(time.Duration(rapid.IntRange(-3, 3).Draw(t, "µs")) * time.Microsecond)
+				version := int64(len(trace[wid]))
+				at := c.next(instance{1, wid}, version, now)
+				got := at.time
+				if at.base != nil {
+					if int(*at.base) >= len(before[wid]) {
+						t.Fatalf("line %d depends on line %d, which is not written before", version, *at.base)
+					}
+					if earliest := before[wid][*at.base].Add(time.Duration(at.step) * time.Microsecond); got.Before(earliest) {
+						got = earliest
+					}
+				}
+				if version > 0 && !got.After(trace[wid][version-1]) {
+					t.Fatalf("line %d of %d at %v, after %v", version, wid, got, trace[wid][version-1])
+				}
+				if got.Before(now) {
+					t.Fatalf("line at %v, before its commit at %v", got, now)
+				}
+				trace[wid] = append(trace[wid], got)
+			}
+			if rapid.IntRange(0, 9).Draw(t, "restart") == 0 {
+				c.forget()
+			} else {
+				c.settle()
+			}
+		}
+	})
+}
+
+func TestRuleNames(t *testing.T) {
+	t.Parallel()
+	f := &flow{excpt: 1}
+	set := ruleSet{2: {transition: "tr"}}
+	for id, want := range map[fold.Rule]string{1: "_EXCPT", 2: "tr", 3: "rule 3"} {
+		if got := set.get(f, id).transition; got != want {
+			t.Errorf("rule %d: %q, want %q", id, got, want)
+		}
+	}
+}
