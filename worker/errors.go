@@ -18,6 +18,9 @@ var (
 // were rolled back.
 var ErrFailed = errors.New("some jobs were rolled back")
 
+// errAborted is the cause of a handler's context that was ended by Abort.
+var errAborted = errors.New("the worker was aborted")
+
 // errNothing is what a handler's nil state becomes.
 var errNothing = errors.New("the handler returned no state")
 

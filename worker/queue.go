@@ -72,6 +72,7 @@ type queue struct {
 	restart  bool // asked to read it from the beginning while it was being read
 	after    cursor
 	scanned  bool // the pool was read to its end
+	failures int  // to read it, since it was read
 	working  int  // number of entries that are taken
 }
 
@@ -197,7 +198,7 @@ func (q *queue) rescan() {
 func (q *queue) scanFound(keys []key, last *cursor) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.scanning = false
+	q.scanning, q.failures = false, 0
 	switch {
 	case q.restart:
 		q.scanAt, q.after, q.restart = time.Time{}, cursor{}, false
@@ -217,12 +218,13 @@ func (q *queue) scanFound(keys []key, last *cursor) {
 	q.cond.Broadcast()
 }
 
-// scanFailed puts the reading of the pool off.
-func (q *queue) scanFailed(wait time.Duration) {
+// scanFailed has the pool read again, later each time.
+func (q *queue) scanFailed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.scanning, q.restart = false, false
-	q.scanAt, q.after = time.Now().Add(wait), cursor{}
+	q.scanAt, q.after = time.Now().Add(backoff(100*time.Millisecond, 15*time.Second, q.failures)), cursor{}
+	q.failures++
 	q.cond.Broadcast()
 }
 

@@ -228,15 +228,21 @@ func TestRescanAskedForDuringAScanIsNotLost(t *testing.T) {
 	})
 }
 
-func TestFailedScanIsTriedAgainLater(t *testing.T) {
+func TestFailedScanIsTriedAgainLaterEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, time.Hour, false)
 		defer q.close()
 		q.next(t.Context())
-		q.scanFailed(3 * time.Second)
-		begin := time.Now()
-		if task, ok := q.next(t.Context()); !ok || !task.scan || time.Since(begin) != 3*time.Second {
-			t.Errorf("next gives %+v after %s", task, time.Since(begin))
+		for i := range 12 {
+			q.scanFailed()
+			begin := time.Now()
+			if task, ok := q.next(t.Context()); !ok || !task.scan {
+				t.Fatalf("next gives %+v", task)
+			}
+			limit := min(100*time.Millisecond<<i, 15*time.Second)
+			if waited := time.Since(begin); waited < limit/2 || waited > limit {
+				t.Errorf("attempt %d after %s, want between %s and %s", i+2, waited, limit/2, limit)
+			}
 		}
 	})
 }

@@ -55,7 +55,7 @@ func (w *Worker) connect(ctx context.Context) (*pgx.Conn, error) {
 
 func (w *Worker) putBack(q *queue, t task) {
 	if t.scan {
-		q.scanFailed(0)
+		q.scanFailed()
 		return
 	}
 	q.giveBack(t.keys)
@@ -68,7 +68,7 @@ func (w *Worker) scan(ctx context.Context, conn *pgx.Conn, q *queue, after curso
 		q.scanFound(keys, last)
 		return nil
 	}
-	q.scanFailed(w.cfg.Wakeup)
+	q.scanFailed()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -95,14 +95,12 @@ func (w *Worker) work(ctx, jobs context.Context, conn *pgx.Conn, q *queue, keys 
 	begin := time.Now()
 	job, err := w.pool.claim(ctx, conn, keys)
 	switch {
-	case err != nil && (conn.IsClosed() || ctx.Err() != nil):
+	case err != nil && ctx.Err() != nil:
 		q.giveBack(keys)
-		if ctx.Err() == nil {
-			w.log.Warn("lost the connection", "error", err)
-		}
-		if w.cfg.Once {
-			return err
-		}
+		return nil
+	case err != nil && conn.IsClosed():
+		q.done(soon, keys...)
+		w.log.Warn("lost the connection", "error", err)
 		return nil
 	case err != nil:
 		q.done(failed, keys...)

@@ -113,8 +113,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info("worker started", "concurrency", w.cfg.Concurrency, "wakeup", w.cfg.Wakeup)
 
 	// Handlers outlive ctx: they are finished, or ended by Abort.
-	jobs, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	jobs, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
 	q := newQueue(w.cfg.Concurrency, w.cfg.Wakeup, w.cfg.Once)
 	defer q.close()
 
@@ -131,7 +131,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	helpers.Go(func() error {
 		select {
 		case <-w.abort:
-			cancel()
+			cancel(errAborted)
 		case <-jobs.Done():
 		}
 		return nil
@@ -139,7 +139,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	err := slots.Wait()
 	stop()
-	cancel()
+	cancel(nil)
 	if e := helpers.Wait(); err == nil {
 		err = e
 	}

@@ -1,0 +1,445 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// oneStep is a flow of one transition: work is done while v is below 1.
+const oneStep = `
+	insert into wed_attr (aname, atype, adv) values ('v', 'integer', '0'), ('note', 'text', null);
+	insert into wed_trig (trname, cpred, timeout) values ('work', 'v < 1', '1 min');
+	insert into wed_trig (cpred, cfinal) values ('v >= 1', true);`
+
+// parallel is a flow whose transitions left and right run side by side.
+const parallel = `
+	insert into wed_attr (aname, atype) values ('l', 'integer'), ('r', 'integer');
+	insert into wed_trig (trname, cpred) values ('left', 'l is null'), ('right', 'r is null');
+	insert into wed_trig (cpred, cfinal) values ('l = 1', true);`
+
+func TestEveryJobIsDoneOnce(t *testing.T) {
+	const instances = 300
+	s := newServer(t, `
+		insert into wed_attr (aname, atype, adv) values ('v', 'integer', '0');
+		insert into wed_trig (trname, cpred) values ('step', 'v < 3');
+		insert into wed_trig (cpred, cfinal) values ('v >= 3', true);`)
+	s.exec("insert into wed_flow (v) select 0 from generate_series(1, $1)", instances/2)
+
+	var calls atomic.Int64
+	step := func(_ context.Context, job *Job) (State, error) {
+		calls.Add(1)
+		var state struct{ V int }
+		if err := job.Decode(&state); err != nil {
+			return nil, err
+		}
+		return State{"v": state.V + 1}, nil
+	}
+	for range 3 { // as if they were processes
+		cfg := s.config("step", step)
+		cfg.Concurrency = 4
+		cfg.Logger = nil
+		s.start(cfg)
+	}
+	for range instances / 2 {
+		s.exec("insert into wed_flow (v) values (0)")
+	}
+	s.untilAllFinal()
+
+	if n := get[int64](s, "select count(*) from wed_trace"); n != 4*instances {
+		t.Errorf("%d states, want %d", n, 4*instances)
+	}
+	if n := calls.Load(); n != 3*instances {
+		t.Errorf("the handler was called %d times for %d jobs", n, 3*instances)
+	}
+	if n := get[int64](s, "select count(*) from job_pool"); n != 0 {
+		t.Errorf("%d jobs are left", n)
+	}
+}
+
+func TestPendingAndNewJobsNeedNoWakeup(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("insert into wed_flow default values")
+	s.exec("select wed_sql.sync()")
+	done := make(chan int64, 10)
+	s.start(s.config("work", func(_ context.Context, job *Job) (State, error) {
+		done <- job.WID
+		return State{"v": 1}, nil
+	}))
+	if wid := receive(s, done); wid != 1 {
+		t.Errorf("instance %d, want the one that was pending", wid)
+	}
+	s.exec("insert into wed_flow default values")
+	if wid := receive(s, done); wid != 2 {
+		t.Errorf("instance %d, want the new one", wid)
+	}
+	s.untilAllFinal()
+}
+
+func TestJobThatSomebodyElseGaveUpIsFoundAtTheNextWakeup(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("insert into wed_flow default values")
+	s.exec("select wed_sql.sync()")
+	s.exec("begin")
+	if !get[bool](s, "select wed_sql.try_lock(wid, tgid) from job_pool") {
+		t.Fatal("the lock is not free")
+	}
+
+	cfg := s.config("work", returns(State{"v": 1}))
+	cfg.Wakeup = 20 * time.Millisecond
+	s.start(cfg)
+	// It looks for jobs again and again, which the statistics of the table show.
+	other := s.connect()
+	for scans := int64(0); scans < 5; {
+		err := other.QueryRow(s.ctx, "select idx_scan + seq_scan from pg_stat_user_tables where relid = to_regclass($1)",
+			s.flow+".job_pool").Scan(&scans)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := get[int64](s, "select count(*) from wed_trace"); n != 1 {
+		t.Errorf("%d states while the job is locked, want 1", n)
+	}
+	s.exec("rollback")
+	s.untilAllFinal()
+}
+
+func TestFailedJobIsRolledBackAndRedone(t *testing.T) {
+	s := newServer(t, oneStep+`create table ledger (wid bigint, attempt integer);`)
+	defer s.exec("drop table ledger")
+	var attempts atomic.Int64
+	stop := s.start(s.config("work", func(ctx context.Context, job *Job) (State, error) {
+		n := attempts.Add(1)
+		if _, err := job.DB().Exec(ctx, "insert into "+s.flow+".ledger values ($1, $2)", job.WID, n); err != nil {
+			return nil, err
+		}
+		switch n {
+		case 1:
+			return State{"v": 1}, errors.New("no")
+		case 2:
+			return nil, nil
+		case 3:
+			panic("ouch")
+		case 4:
+			return State{"v": "one"}, nil
+		case 5:
+			return State{"w": 1}, nil
+		}
+		return State{"v": 1}, nil
+	}))
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	stop()
+	if got := get[string](s, "select string_agg(attempt::text, ',') from ledger"); got != "6" {
+		t.Errorf("attempts %s have committed, want only the last one, 6", got)
+	}
+	if n := get[int64](s, "select count(*) from wed_trace"); n != 2 {
+		t.Errorf("%d states, want 2", n)
+	}
+}
+
+func TestFinalBeforeItsSiblingIsRedone(t *testing.T) {
+	s := newServer(t, parallel)
+	left := make(chan struct{}, 100)
+	right := make(chan struct{})
+	s.start(s.config("left", func(context.Context, *Job) (State, error) {
+		left <- struct{}{}
+		return State{"l": 1}, nil
+	}))
+	s.start(s.config("right", func(context.Context, *Job) (State, error) {
+		<-right
+		return State{"r": 1}, nil
+	}))
+	s.exec("insert into wed_flow default values")
+	for range 3 { // refused each time, because right is pending
+		receive(s, left)
+	}
+	close(right)
+	s.untilAllFinal()
+	if got := get[string](s, "select string_agg(trw, ',' order by version) from wed_trace"); got != "right,left" {
+		t.Errorf("written by %s", got)
+	}
+}
+
+func TestTimeoutEndsTheHandler(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("update wed_trig set timeout = '100 ms' where trname = 'work'")
+	causes := make(chan error, 100)
+	var attempts atomic.Int64
+	s.start(s.config("work", func(ctx context.Context, job *Job) (State, error) {
+		if job.Timeout != 100*time.Millisecond {
+			return nil, fmt.Errorf("the timeout is %s", job.Timeout)
+		}
+		if attempts.Add(1) == 1 {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+		}
+		return State{"v": 1}, nil // too late the first time
+	}))
+	s.exec("insert into wed_flow default values")
+	if err := receive(s, causes); !errors.Is(err, errTimeout) {
+		t.Errorf("the context ended by %v", err)
+	}
+	s.untilAllFinal()
+	if n := attempts.Load(); n < 2 {
+		t.Errorf("what came too late was committed")
+	}
+}
+
+func TestLostConnectionsAreReplaced(t *testing.T) {
+	s := newServer(t, oneStep)
+	running := make(chan struct{}, 100)
+	goOn := make(chan struct{})
+	s.start(s.config("work", func(context.Context, *Job) (State, error) {
+		running <- struct{}{}
+		<-goOn
+		return State{"v": 1}, nil
+	}))
+	const terminate = `select count(pg_terminate_backend(pid)) from pg_stat_activity
+		where application_name = 'wed_sql worker ' || $1 || '.work'`
+
+	s.exec("insert into wed_flow default values")
+	receive(s, running)
+	s.until("select count(*) = 2 from pg_stat_activity where application_name = 'wed_sql worker ' || $1 || '.work'", s.flow)
+	if n := get[int64](s, terminate, s.flow); n != 2 {
+		t.Errorf("%d connections, want one for the job and one that listens", n)
+	}
+	close(goOn)
+	receive(s, running) // again, for the first transaction is lost
+	s.untilAllFinal()
+
+	s.until("select count(*) = 2 from pg_stat_activity where application_name = 'wed_sql worker ' || $1 || '.work'", s.flow)
+	if n := get[int64](s, terminate, s.flow); n != 2 {
+		t.Errorf("%d connections, want one that is idle and one that listens", n)
+	}
+	s.exec("insert into wed_flow default values")
+	receive(s, running)
+	s.untilAllFinal()
+}
+
+func TestStoppedWorkerFinishesWhatIsRunning(t *testing.T) {
+	s := newServer(t, oneStep)
+	running, goOn := make(chan struct{}), make(chan struct{})
+	stop := s.start(s.config("work", func(ctx context.Context, _ *Job) (State, error) {
+		running <- struct{}{}
+		<-goOn
+		return State{"v": 1}, ctx.Err()
+	}))
+	s.exec("insert into wed_flow (note) values ('a'), ('b')")
+	receive(s, running)
+	// Run's context ends before the handler does.
+	time.AfterFunc(0, func() { close(goOn) })
+	stop()
+	s.exec("select wed_sql.sync()")
+	if got := get[string](s, "select string_agg(status::text, '' order by status) from wed_instance"); got != "FR" {
+		t.Errorf("instances are %s, want one that was finished and one that was not begun", got)
+	}
+}
+
+func TestAbortRollsBackWhatIsRunning(t *testing.T) {
+	s := newServer(t, oneStep)
+	running := make(chan struct{}, 1)
+	w, err := New(s.config("work", func(ctx context.Context, _ *Job) (State, error) {
+		running <- struct{}{}
+		<-ctx.Done()
+		return State{"v": 1}, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	ended := make(chan error, 1)
+	time.AfterFunc(0, func() { ended <- w.Run(ctx) })
+	s.exec("insert into wed_flow default values")
+	receive(s, running)
+	cancel()
+	w.Abort()
+	w.Abort()
+	if err := receive(s, ended); err != nil {
+		t.Errorf("Run returns %v", err)
+	}
+	s.exec("select wed_sql.sync()")
+	if got := get[string](s, "select status::text || trname from wed_instance join job_pool using (wid)"); got != "Rwork" {
+		t.Errorf("the instance is %s", got)
+	}
+}
+
+func TestOnceDoesWhatIsPendingAndReturns(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("insert into wed_flow (note) select 'x' from generate_series(1, $1)", pageSize+50)
+	s.exec("insert into wed_flow (note) values ('bad')")
+	s.exec("select wed_sql.sync()")
+	cfg := s.config("work", func(_ context.Context, job *Job) (State, error) {
+		if strings.Contains(string(job.Payload), "bad") {
+			return nil, errors.New("no")
+		}
+		return State{"v": 1}, nil
+	})
+	cfg.Once, cfg.Concurrency, cfg.Logger = true, 3, nil
+	if err := s.run(cfg); !errors.Is(err, ErrFailed) {
+		t.Errorf("Run returns %v, want ErrFailed", err)
+	}
+	s.exec("select wed_sql.sync()")
+	if got := get[string](s, "select string_agg(payload->>'note', ',') from job_pool"); got != "bad" {
+		t.Errorf("still pending: %s", got)
+	}
+	cfg.Handler = returns(State{"v": 1})
+	for range 2 { // with one job, with none
+		if err := s.run(cfg); err != nil {
+			t.Errorf("Run returns %v", err)
+		}
+	}
+	s.untilAllFinal()
+}
+
+func TestRunSaysWhatIsMissing(t *testing.T) {
+	s := newServer(t, oneStep)
+	for name, want := range map[string]error{"flow": ErrNoFlow, "transition": ErrNoTransition, "extension": ErrNoExtension} {
+		cfg := s.config("work", returns(nil))
+		switch name {
+		case "flow":
+			cfg.Flow = "no such flow"
+		case "transition":
+			cfg.Transition = "no such transition"
+		case "extension":
+			cfg.DSN += " dbname=template1"
+		}
+		if err := s.run(cfg); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
+func TestRunEndsWhenItsFlowIsDropped(t *testing.T) {
+	s := newServer(t, oneStep)
+	w, err := New(s.config("work", returns(State{"v": 1})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cfg.Wakeup = 10 * time.Millisecond
+	ended := make(chan error, 1)
+	time.AfterFunc(0, func() { ended <- w.Run(s.ctx) })
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	s.exec("select wed_sql.drop_flow($1)", s.flow)
+	if err := receive(s, ended); !errors.Is(err, ErrNoFlow) {
+		t.Errorf("Run returns %v, want ErrNoFlow", err)
+	}
+}
+
+func TestFlowsWithEqualNamesAreKeptApart(t *testing.T) {
+	s := newServer(t, oneStep)
+	other := s.flow + "_2"
+	s.define(other, oneStep)
+	s.exec("select set_config('search_path', $1, false)", s.flow)
+	s.start(s.config("work", returns(State{"v": 1})))
+	s.exec("insert into " + other + ".wed_flow default values")
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	if n := get[int64](s, "select count(*) from "+other+".job_pool"); n != 1 {
+		t.Errorf("%d jobs of the other flow are pending, want 1", n)
+	}
+}
+
+func TestNamesMayBeAnyIdentifier(t *testing.T) {
+	s := newNamedServer(t, `Tra"vel – ü`, `
+		insert into wed_attr (aname, atype) values ('Größe "x"', 'integer'), ('select', 'text');
+		insert into wed_trig (trname, cpred) values ('найти "рейс"', '"Größe ""x""" is null');
+		insert into wed_trig (cpred, cfinal) values ('"select" is not null', true);`)
+	s.start(s.config(`найти "рейс"`, returns(State{`Größe "x"`: 1, "select": "*"})))
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+}
+
+func TestValuesTakeTheAttributesTypes(t *testing.T) {
+	s := newServer(t, `
+		create domain positive as integer not null default 1;
+		insert into wed_attr (aname, atype, adv) values
+			('n', 'numeric', null), ('b', 'bigint', null), ('j', 'jsonb', null), ('a', 'integer[]', null), ('t', 'timestamptz', null),
+			('y', 'bytea', null), ('x', 'text', 'set'), ('kept', 'text', 'kept'), ('o', 'boolean', null), ('d', current_schema || '.positive', '7');
+		insert into wed_trig (trname, cpred) values ('work', 'o is null');
+		insert into wed_trig (cpred, cfinal) values ('o', true);`)
+	s.start(s.config("work", returns(State{
+		"n": json.RawMessage("1234567890123456789012345.6789"), "b": int64(9007199254740993), "j": map[string]any{"k": []int{1}},
+		"a": []int{1, 2}, "t": time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "y": `\x00ff`, "x": nil, "o": true,
+	})))
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	s.exec("set timezone = 'UTC'")
+	want := "1234567890123456789012345.6789|9007199254740993|{\"k\": [1]}|{1,2}|2026-01-02 03:04:05+00|\\x00ff|null|kept|7"
+	if got := get[string](s, "select concat_ws('|', n, b, j, a, t, y, coalesce(x, 'null'), kept, d) from wed_flow"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestEmptyStateCompletesTheJob(t *testing.T) {
+	s := newServer(t, oneStep)
+	var calls atomic.Int64
+	s.start(s.config("work", func(context.Context, *Job) (State, error) {
+		if calls.Add(1) < 3 {
+			return State{}, nil // its condition still holds: it is fired again
+		}
+		return State{"v": 1}, nil
+	}))
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	if n := get[int64](s, "select count(*) from wed_trace"); n != 4 {
+		t.Errorf("%d states, want 4", n)
+	}
+}
+
+func TestExceptionIsLedBack(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.start(s.config("work", returns(State{"v": nil})))
+	s.start(s.config("_EXCPT", returns(State{"v": 1})))
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	if got := get[string](s, "select string_agg(status::text || coalesce(trw, ''), ',' order by version) from wed_trace"); got != "R,Ework,F_EXCPT" {
+		t.Errorf("the history is %s", got)
+	}
+}
+
+func TestStateTooLargeForItsNotificationIsWhole(t *testing.T) {
+	s := newServer(t, oneStep)
+	sizes := make(chan int, 1)
+	s.start(s.config("work", func(_ context.Context, job *Job) (State, error) {
+		var state struct{ Note string }
+		err := job.Decode(&state)
+		sizes <- len(state.Note)
+		return State{"v": 1}, err
+	}))
+	s.exec("insert into wed_flow (note) values (repeat('x', 20000))")
+	if n := receive(s, sizes); n != 20000 {
+		t.Errorf("%d bytes arrived", n)
+	}
+	s.untilAllFinal()
+}
+
+// The rights that wedctl names in its hint are enough.
+func TestWorkerNeedsFewRights(t *testing.T) {
+	s := newServer(t, oneStep)
+	role := s.flow + "_role"
+	s.exec("create role " + role + " login")
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if _, err := s.conn.Exec(ctx, "drop owned by "+role+"; drop role "+role, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Error(err)
+		}
+	})
+	s.exec("grant usage on schema " + s.flow + " to " + role)
+	s.exec("grant select on wed_trig, job_pool to " + role)
+	s.exec("grant select, update on wed_flow to " + role)
+	cfg := s.config("work", returns(State{"v": 1}))
+	cfg.DSN += " user=" + role
+	s.start(cfg)
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+}
