@@ -208,7 +208,7 @@ func perform(ctx context.Context, conn *pgx.Conn, wid int64, tgid int32, set str
 	}
 	_, err = tx.Exec(ctx, "update "+flowName+".wed_flow set "+set+" where wid = $1", wid)
 	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "WED03" { // somebody did it before the lock was free
+	if errors.As(err, &refused) && (refused.Code == "WED03" || refused.Code == "WED08") { // somebody did it before the lock was free
 		return false, nil
 	}
 	if err != nil {

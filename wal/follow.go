@@ -116,7 +116,10 @@ func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN) erro
 		}),
 	}
 	p := &pump{queue: q, store: a, feedback: f, observer: s.Observer, batchSize: s.BatchSize, applied: from, stored: from}
-	p.ledger.applied(from) // its transaction may not be flushed yet
+	p.ledger.acked = from // takeOver or healing has flushed it
+	if err := f.acknowledge(from); err != nil {
+		return errors.Join(err, st.close())
+	}
 
 	g, gctx := group.New(ctx)
 	stop := context.AfterFunc(gctx, func() { _ = st.close() }) // the reader waits in a system call

@@ -57,7 +57,8 @@ func (h *healer) run(ctx context.Context, snapshot, slot string, point LSN, syst
 		return 0, fmt.Errorf("take snapshot %s: %w", snapshot, err)
 	}
 	// The plans of the stream's session are for single rows; here whole tables are read.
-	if _, err := tx.Exec(ctx, "set local enable_seqscan = on; set local plan_cache_mode = auto"); err != nil {
+	// And the position is acknowledged at once, so it has to be flushed.
+	if _, err := tx.Exec(ctx, "set local enable_seqscan = on; set local plan_cache_mode = auto; set local synchronous_commit = local"); err != nil {
 		return 0, err
 	}
 	if err := tx.QueryRow(ctx, "select now()").Scan(&h.now); err != nil {

@@ -100,10 +100,13 @@ func orZero(s *string) *string {
 }
 
 // takeOver makes this engine the one that follows the database, and returns where
-// the last one stopped. It waits for a last batch that is still being written.
+// the last one stopped. It waits for a last batch that is still being written, and
+// for the flush of what was: the position can be acknowledged at once. An engine that
+// dies again and again would else never get that far, and begin ever further back.
 func takeOver(ctx context.Context, db querier) (follower, error) {
 	rows, err := db.Query(ctx, `
-update wed_sql.follower set epoch = epoch + 1
+with flushed as materialized (select set_config('synchronous_commit', 'local', true))
+update wed_sql.follower set epoch = epoch + 1 from flushed
  returning epoch, coalesce(slot_name, ''), coalesce(applied_lsn::text, '0/0'), coalesce(system_identifier, 0)`)
 	if err != nil {
 		return follower{}, fmt.Errorf("take over wed_sql.follower: %w", err)
