@@ -64,6 +64,10 @@ func (s *server) define(flow, definition string) {
 		if err != nil && sqlState(err) != "42704" {
 			s.Errorf("drop flow %s: %v", flow, err)
 		}
+		// what the definition has put there besides
+		if _, err := conn.Exec(ctx, "drop schema if exists "+pgx.Identifier{flow}.Sanitize()+" cascade"); err != nil {
+			s.Errorf("drop schema %s: %v", flow, err)
+		}
 	})
 	s.exec("select set_config('search_path', $1, false)", pgx.Identifier{flow}.Sanitize())
 	if _, err := s.conn.PgConn().Exec(s.ctx, definition).ReadAll(); err != nil {

@@ -113,9 +113,8 @@ func TestJobThatSomebodyElseGaveUpIsFoundAtTheNextWakeup(t *testing.T) {
 
 func TestFailedJobIsRolledBackAndRedone(t *testing.T) {
 	s := newServer(t, oneStep+`create table ledger (wid bigint, attempt integer);`)
-	defer s.exec("drop table ledger")
 	var attempts atomic.Int64
-	stop := s.start(s.config("work", func(ctx context.Context, job *Job) (State, error) {
+	s.start(s.config("work", func(ctx context.Context, job *Job) (State, error) {
 		n := attempts.Add(1)
 		if _, err := job.DB().Exec(ctx, "insert into "+s.flow+".ledger values ($1, $2)", job.WID, n); err != nil {
 			return nil, err
@@ -136,7 +135,6 @@ func TestFailedJobIsRolledBackAndRedone(t *testing.T) {
 	}))
 	s.exec("insert into wed_flow default values")
 	s.untilAllFinal()
-	stop()
 	if got := get[string](s, "select string_agg(attempt::text, ',') from ledger"); got != "6" {
 		t.Errorf("attempts %s have committed, want only the last one, 6", got)
 	}
