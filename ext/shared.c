@@ -26,6 +26,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "storage/standby.h"
 #include "utils/builtins.h"
 #include "utils/pg_lsn.h"
 #include "utils/timestamp.h"
@@ -69,6 +70,7 @@ static shmem_request_hook_type prev_shmem_request_hook = NULL;
 PG_FUNCTION_INFO_V1(wed_sync);
 PG_FUNCTION_INFO_V1(wed_engine_status);
 PG_FUNCTION_INFO_V1(wed_is_preloaded);
+PG_FUNCTION_INFO_V1(wed_log_running_transactions);
 
 static Size
 shared_size(void)
@@ -372,6 +374,18 @@ wed_sync(PG_FUNCTION_ARGS)
 				 errmsg("the states committed up to %X/%X were not matched in time", LSN_FORMAT_ARGS(lsn)),
 				 errdetail_internal("%s", trouble),
 				 errhint("See wed_sql.status and the server's log.")));
+	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.log_running_transactions() -> void: a place in the WAL where logical
+ * decoding can begin, so that a restarted follower need not go back far.
+ */
+Datum
+wed_log_running_transactions(PG_FUNCTION_ARGS)
+{
+	if (XLogLogicalInfoActive() && !RecoveryInProgress())
+		(void) LogStandbySnapshot();
 	PG_RETURN_VOID();
 }
 

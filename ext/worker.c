@@ -26,17 +26,19 @@
 
 #define PACKET_SIZE 8192
 #define RESTART_SECONDS 1
+#define SHORT_LIFE_MS 100		/* of an engine that may never come up */
 
 typedef struct Engine
 {
 	pid_t		pid;			/* 0: not running */
 	int			link;
 	TimestampTz started;
+	bool		died_young;
 } Engine;
 
 PGDLLEXPORT void wed_worker_main(Datum arg);
 
-static Engine engine = {0, -1, 0};
+static Engine engine = {.link = -1};
 
 void
 wed_worker_register(void)
@@ -81,6 +83,7 @@ close_engine(void)
 	close(engine.link);
 	engine.link = -1;
 	engine.pid = 0;
+	engine.died_young = !TimestampDifferenceExceeds(engine.started, GetCurrentTimestamp(), SHORT_LIFE_MS);
 	wed_shared_engine_ended();
 }
 
@@ -145,10 +148,10 @@ reload_settings(void)
 static long
 engine_pause(void)
 {
-	TimestampTz earliest = TimestampTzPlusMilliseconds(engine.started, RESTART_SECONDS * 1000);
-
-	/* the first is started at once, and so is one whose forerunner lived long enough */
-	return engine.started == 0 ? 0 : TimestampDifferenceMilliseconds(GetCurrentTimestamp(), earliest);
+	if (!engine.died_young)
+		return 0;
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+										   TimestampTzPlusMilliseconds(engine.started, RESTART_SECONDS * 1000));
 }
 
 static void

@@ -30,6 +30,15 @@ create function wed_sql.await_transactions(xids xid[]) returns void
 comment on function wed_sql.await_transactions(xid[]) is
 'Returns when all of the transactions have ended, and new snapshots see what they did.';
 
+create function wed_sql.log_running_transactions() returns void
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_log_running_transactions';
+
+comment on function wed_sql.log_running_transactions() is
+'Writes a record to the WAL from which logical decoding can begin, as the background writer does every 15 seconds.';
+
+revoke all on function wed_sql.log_running_transactions() from public;
+
 create function wed_sql.condition_attributes(wed_flow regclass, cpred text) returns text[]
     language c strict volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_condition_attributes';

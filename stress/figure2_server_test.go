@@ -140,6 +140,7 @@ func drive(ctx context.Context, t *testing.T, n int) {
 	group, ctx := errgroup.WithContext(ctx)
 	for range workers {
 		conn := connect(ctx, t)
+		exec(ctx, t, conn, "listen tr_a2; listen tr_a3; listen tr_final")
 		group.Go(func() error {
 			for ended.Load() < int64(n) {
 				if started.Add(1) <= int64(n) {
@@ -152,6 +153,11 @@ func drive(ctx context.Context, t *testing.T, n int) {
 					return err
 				}
 				ended.Add(done)
+				if done == 0 && started.Load() > int64(n) {
+					if err := awaitHint(ctx, conn); err != nil {
+						return err
+					}
+				}
 			}
 			return nil
 		})
@@ -159,6 +165,17 @@ func drive(ctx context.Context, t *testing.T, n int) {
 	if err := group.Wait(); err != nil {
 		t.Fatalf("a worker failed: %v", err)
 	}
+}
+
+// awaitHint waits until something is notified, but not for long: what was pending before is not notified again.
+func awaitHint(ctx context.Context, conn *pgx.Conn) error {
+	wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := conn.WaitForNotification(wait)
+	if pgconn.Timeout(err) && ctx.Err() == nil {
+		return nil
+	}
+	return err
 }
 
 // workOnce takes a few pending jobs and does those that nobody else has, each in a transaction of its own. It returns how

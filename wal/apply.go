@@ -62,6 +62,8 @@ type applier struct {
 	// dedupe: the next versions may have been written before a restart.
 	dedupe bool
 	muted  *limiter
+	// waypoint is where the log got its last point to begin decoding from.
+	waypoint LSN
 }
 
 type statements struct{ trace, jobs string }
@@ -107,12 +109,17 @@ const (
 	stepPositions step = "ask for the log's position"
 	stepAwait     step = "wait for the writers' transactions"
 	stepFence     step = "store the applied position"
+	stepWaypoint  step = "log the running transactions"
 	stepPrepare   step = "prepare the statements"
 	stepTrace     step = "write wed_trace"
 	stepJobs      step = "write job_pool"
 	stepNotify    step = "notify"
 	stepCommit    step = "commit"
 )
+
+// waypointStep bounds how much log must be decoded again after a restart, in bytes. The
+// server makes such points by itself, but every 15 seconds only, however fast it writes.
+const waypointStep = 8 << 20
 
 // SQL of the applier. Names are qualified by search_path = pg_catalog.
 const (
@@ -122,7 +129,8 @@ const (
 	// and must not only leave the row alone: it must fail.
 	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
  where epoch = $2 returning 1) select 1 / count(*) from moved`
-	sqlNotify = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
+	sqlWaypoint = `select wed_sql.log_running_transactions()`
+	sqlNotify   = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
 
 	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
 select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
@@ -427,6 +435,10 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 		upto = &s
 	}
 	queue(stepFence, nil, sqlFence, upto, a.epoch)
+	if w.upto >= a.waypoint+waypointStep {
+		queue(stepWaypoint, nil, sqlWaypoint)
+		a.waypoint = w.upto
+	}
 	for _, l := range w.flows {
 		s := a.prepared[l.flow.id]
 		if t := &l.trace; len(t.wid) > 0 {
