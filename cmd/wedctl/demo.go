@@ -85,6 +85,7 @@ type demo struct {
 	dir           string // of the scripts
 	workers       *workers
 	madeExtension bool
+	madeSchema    bool // of the extension, which does not take it along
 	madeFlow      bool
 	names         map[int64]string // customers by wid
 	lines         []traceLine      // what was seen, in commit order
@@ -118,10 +119,12 @@ func (d *demo) run(ctx context.Context) error {
 // prepare creates the flow and waits until the engine follows it.
 func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 	var server, database string
-	var schema, extension bool
+	var schema, extension, extensionSchema bool
 	err := conn.QueryRow(ctx, `select current_setting('server_version'), current_database(),
 		exists (select from pg_namespace where nspname = $1),
-		exists (select from pg_extension where extname = 'wed_sql')`, demoFlow).Scan(&server, &database, &schema, &extension)
+		exists (select from pg_extension where extname = 'wed_sql'),
+		exists (select from pg_namespace where nspname = 'wed_sql')`, demoFlow).
+		Scan(&server, &database, &schema, &extension, &extensionSchema)
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", err)
 	}
@@ -133,7 +136,7 @@ func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, "create extension wed_sql"); err != nil {
 			return fmt.Errorf("create the extension wed_sql in database %q: %w", database, err)
 		}
-		d.madeExtension = true
+		d.madeExtension, d.madeSchema = true, !extensionSchema
 	}
 	if _, err := conn.PgConn().Exec(ctx, travel.Rules()).ReadAll(); err != nil {
 		return fmt.Errorf("create the flow %q: %w", demoFlow, err)
@@ -241,6 +244,9 @@ func (d *demo) cleanUp() error {
 	}
 	if d.madeExtension {
 		sql = append(sql, "drop extension wed_sql")
+	}
+	if d.madeSchema {
+		sql = append(sql, "drop schema if exists wed_sql")
 	}
 	if d.keep || len(sql) == 0 {
 		return errors.Join(errs...)
