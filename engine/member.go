@@ -106,7 +106,7 @@ func (m *member) once(ctx context.Context) error {
 			if err := m.server.clean(ctx, m.entry); err != nil {
 				return fmt.Errorf("clean up after the extension: %w", err)
 			}
-			m.log.Info("the extension is gone: slot and publication were dropped")
+			m.log.Info("the extension is gone: its slot was dropped")
 		}
 		return nil
 	}

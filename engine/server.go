@@ -129,17 +129,9 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 	return oid, nil
 }
 
-// clean removes what DROP EXTENSION leaves behind.
+// clean removes what DROP EXTENSION leaves behind: the slot.
 func (s server) clean(ctx context.Context, e entry) error {
-	return s.with(ctx, e.name, func(conn *pgx.Conn) error {
-		if err := wal.DropSlot(ctx, conn, e.oid); err != nil {
-			return err
-		}
-		if _, err := conn.Exec(ctx, "drop publication if exists "+wal.Publication); err != nil {
-			return fmt.Errorf("drop publication %s: %w", wal.Publication, err)
-		}
-		return nil
-	})
+	return s.with(ctx, e.name, func(conn *pgx.Conn) error { return wal.DropSlot(ctx, conn, e.oid) })
 }
 
 // leave drops the slot of a database without connecting to it: it is being dropped.

@@ -37,6 +37,7 @@ typedef struct DatabaseStatus
 {
 	Oid			datid;			/* InvalidOid: free */
 	char		state;
+	bool		leave_requested;	/* somebody drops this database */
 	XLogRecPtr	applied_lsn;
 	XLogRecPtr	flushed_lsn;
 	int64		commit_time;	/* of the newest state applied, 0 if unknown */
@@ -332,6 +333,77 @@ wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble)
 	if (!applied)
 		*trouble = describe_trouble();
 	return applied;
+}
+
+/* A database that the engine is to leave, or InvalidOid. */
+Oid
+wed_shared_take_leave_request(void)
+{
+	Oid			datid = InvalidOid;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shared->ndatabases && !OidIsValid(datid); i++)
+	{
+		if (shared->databases[i].leave_requested)
+		{
+			shared->databases[i].leave_requested = false;
+			datid = shared->databases[i].datid;
+		}
+	}
+	LWLockRelease(shared->lock);
+	return datid;
+}
+
+/* False if the engine is not there, and can be asked nothing. */
+static bool
+request_leave(Oid datid)
+{
+	DatabaseStatus *database;
+	bool		requested = false;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	database = find_database(datid);
+	if (database != NULL && shared->worker_latch != NULL)
+	{
+		database->leave_requested = requested = true;
+		SetLatch(shared->worker_latch);
+	}
+	LWLockRelease(shared->lock);
+	return requested;
+}
+
+static bool
+is_followed(Oid datid)
+{
+	bool		followed;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	followed = find_database(datid) != NULL && shared->worker_latch != NULL;
+	LWLockRelease(shared->lock);
+	return followed;
+}
+
+/*
+ * Has the engine leave a database, with its slot, and waits until it has, but
+ * no longer than timeout_ms. Whoever asks must have the right to drop it.
+ */
+void
+wed_shared_leave_database(Oid datid, int64 timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+
+	if (shared == NULL || !request_leave(datid))
+		return;
+	ConditionVariablePrepareToSleep(&shared->applied);
+	while (is_followed(datid))
+	{
+		long		rest = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+
+		if (rest <= 0)
+			break;
+		(void) ConditionVariableTimedSleep(&shared->applied, rest, PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
 }
 
 /*

@@ -14,10 +14,14 @@
 #include "catalog/dependency.h"
 #include "catalog/objectaccess.h"
 #include "catalog/objectaddress.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_publication.h"
+#include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -33,7 +37,11 @@ int			wed_discovery_interval = 60;
 int			wed_max_databases = 128;
 int			wed_completes_tgid = 0;
 
+/* how long DROP DATABASE waits for the engine to leave, at the most */
+#define LEAVE_TIMEOUT_MS 5000
+
 static object_access_hook_type prev_object_access_hook = NULL;
+static ProcessUtility_hook_type prev_process_utility_hook = NULL;
 static bool discovery_at_commit = false;
 
 void		_PG_init(void);
@@ -126,6 +134,49 @@ notice_drop_extension(ObjectAccessType access, Oid class_id, Oid object_id, int 
 		discovery_at_commit = true;
 }
 
+static bool
+owns_database(Oid datid)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, datid, GetUserId());
+#else
+	return pg_database_ownercheck(datid, GetUserId());
+#endif
+}
+
+/*
+ * DROP DATABASE is refused while a logical slot of the database is in use: so
+ * the engine leaves it first. If it is not dropped after all, the engine finds
+ * it again.
+ */
+static void
+leave_dropped_database(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+					   ProcessUtilityContext context, ParamListInfo params,
+					   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	ProcessUtility_hook_type next = prev_process_utility_hook ? prev_process_utility_hook : standard_ProcessUtility;
+	Oid			datid;
+
+	if (!IsA(pstmt->utilityStmt, DropdbStmt))
+	{
+		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
+		return;
+	}
+
+	datid = get_database_oid(castNode(DropdbStmt, pstmt->utilityStmt)->dbname, true);
+	if (OidIsValid(datid) && datid != MyDatabaseId && owns_database(datid))
+		wed_shared_leave_database(datid, LEAVE_TIMEOUT_MS);
+	PG_TRY();
+	{
+		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
+	}
+	PG_FINALLY();
+	{
+		wed_shared_request_discovery();
+	}
+	PG_END_TRY();
+}
+
 /*
  * wed_sql.discover() -> void: has the engine look for databases with the
  * extension once this transaction has committed.
@@ -174,6 +225,8 @@ _PG_init(void)
 	wed_shared_install();
 	prev_object_access_hook = object_access_hook;
 	object_access_hook = notice_drop_extension;
+	prev_process_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = leave_dropped_database;
 
 	/* pg_upgrade runs the server for itself alone */
 	if (!IsBinaryUpgrade)

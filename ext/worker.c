@@ -16,6 +16,7 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "port/pg_bswap.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -144,6 +145,21 @@ reload_settings(void)
 	pfree(config);
 }
 
+static void
+pass_on_requests(void)
+{
+	Oid			datid;
+
+	if (wed_shared_take_discovery_request())
+		wed_engine_send(engine.link, 'R', "", 0);
+	while (OidIsValid(datid = wed_shared_take_leave_request()))
+	{
+		uint32		number = pg_hton32(datid);
+
+		wed_engine_send(engine.link, 'D', (char *) &number, sizeof(number));
+	}
+}
+
 /* How long until another engine may be started, in milliseconds. */
 static long
 engine_pause(void)
@@ -201,8 +217,8 @@ wed_worker_main(Datum arg)
 			ConfigReloadPending = false;
 			reload_settings();
 		}
-		if (wed_shared_take_discovery_request() && engine.pid != 0)
-			wed_engine_send(engine.link, 'R', "", 0);
+		if (engine.pid != 0)
+			pass_on_requests();
 		read_link();
 	}
 
