@@ -120,7 +120,7 @@ func (d *demo) run(ctx context.Context) error {
 func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 	var server, database string
 	var schema, extension, extensionSchema bool
-	err := conn.QueryRow(ctx, `select current_setting('server_version'), current_database(),
+	err := conn.QueryRow(ctx, `select split_part(current_setting('server_version'), ' ', 1), current_database(),
 		exists (select from pg_namespace where nspname = $1),
 		exists (select from pg_extension where extname = 'wed_sql'),
 		exists (select from pg_namespace where nspname = 'wed_sql')`, demoFlow).
@@ -147,7 +147,7 @@ func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	c := d.con
-	fmt.Fprintf(c.out, "%s  wed_sql %s, PostgreSQL %s, database %s\n\n", c.bold("A travel agency as a WED-flow"), installed, server, database)
+	fmt.Fprintf(c.out, "%s\nwed_sql %s, PostgreSQL %s, database %s\n\n", c.bold("A travel agency as a WED-flow"), installed, server, database)
 
 	_, err = conn.Exec(ctx, fmt.Sprintf("select wed_sql.sync('%d ms')", engineTimeout.Milliseconds()))
 	if sqlState(err) == "WED14" {
@@ -187,7 +187,7 @@ func (d *demo) showRules(ctx context.Context, conn *pgx.Conn) error {
 	}
 	table = append(table, []string{"none of these", "(and nothing is pending)", "_EXCPT", "-"})
 	fmt.Fprintln(d.con.out, "The rules: whenever a trip's data satisfy a predicate, its transition is fired.")
-	d.con.writeTable([]string{"CONDITION", "PREDICATE", "FIRES", "TIMEOUT"}, table)
+	d.con.writeTable([]string{"CONDITION", "PREDICATE", "FIRES", "TIMEOUT"}, table, tableLook{wrap: []int{1}})
 	return nil
 }
 

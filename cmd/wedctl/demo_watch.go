@@ -20,7 +20,8 @@ const watchInterval = 40 * time.Millisecond
 // watch prints each state as it appears in the history, until every trip has
 // ended.
 func (d *demo) watch(ctx context.Context, conn *pgx.Conn) error {
-	fmt.Fprintf(d.con.out, "\n%d customers ask for a trip. Every state, in commit order (R regular, E exception, F final):\n", len(d.names))
+	fmt.Fprintf(d.con.out, "\n%d customers ask for a trip. Each line is a state, in commit order;\n"+
+		"S is R for a regular state, E for an exception, F for a final one.\n", len(d.names))
 	p := d.newPrinter()
 	p.header()
 
@@ -174,7 +175,7 @@ func (d *demo) summarize(ctx context.Context, conn *pgx.Conn) error {
 	}
 	history := slices.DeleteFunc(slices.Clone(d.lines), func(l traceLine) bool { return l.WID != shown })
 	slices.SortFunc(history, func(a, b traceLine) int { return cmp.Compare(a.Version, b.Version) })
-	fmt.Fprintf(c.out, "\nThe history of trip %d, which no rule applied to for a while:\n", shown)
+	fmt.Fprintf(c.out, "\nThe history of trip %d, which was in an exception:\n", shown)
 	c.writeTrace(history, false)
 
 	var median float64
@@ -184,29 +185,33 @@ func (d *demo) summarize(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("measure the history: %w", err)
 	}
 	took := d.lines[len(d.lines)-1].Tstmp.Sub(d.lines[0].Tstmp)
-	fmt.Fprintf(c.out, "\nAll %d trips have ended: %d confirmed, %d cancelled. %d states in %.1f s, %d of them exceptions that were led back.\n"+
-		"From a state of a trip to its next one it took %.0f ms (median); %d ms of that is the pause in the scripts.\n",
-		len(d.names), ends["confirmed"], ends["cancelled"], len(d.lines), took.Seconds(), exceptions,
-		median*1000, d.pace.Milliseconds())
+	pause := ""
+	if d.pace > 0 {
+		pause = fmt.Sprintf(", %d ms of it pause", d.pace.Milliseconds())
+	}
+	fmt.Fprintf(c.out, "\nAll %d trips have ended: %d confirmed, %d cancelled.\n"+
+		"%d states in %.1f s; %d of them were exceptions, and all were led back.\n"+
+		"Median from one state of a trip to its next: %.0f ms%s.\n",
+		len(d.names), ends["confirmed"], ends["cancelled"], len(d.lines), took.Seconds(), exceptions, median*1000, pause)
 	d.showNext(shown)
 	return nil
 }
 
 func (d *demo) showNext(wid int64) {
 	next := [][]string{
-		{"wedctl demo --keep", "the same again, and the flow stays to be looked at"},
-		{"wedctl demo --files DIR", "the rules and the scripts, to read, to change, to run by hand"},
-		{"wedctl worker run --help", "how a command performs a transition"},
+		{"  wedctl demo --keep", "the same again, and the flow stays to be looked at"},
+		{"  wedctl demo --files DIR", "the rules and the scripts, to read, change and run"},
+		{"  wedctl worker run --help", "how a command performs a transition"},
 	}
 	if d.keep {
 		next = [][]string{
-			{`psql -c "select * from travel.wed_instance"`, "where each trip is"},
-			{fmt.Sprintf("wedctl trace %d --flow travel", wid), "how it came there"},
-			{"wedctl status", "what the engine does"},
-			{"wedctl demo --files DIR", "the rules and the scripts, to change and to run by hand"},
-			{`psql -c "select wed_sql.drop_flow('travel')"`, "remove the flow"},
+			{`  psql -c "select * from travel.wed_instance"`, "where each trip is"},
+			{fmt.Sprintf("  wedctl trace %d --flow travel", wid), "how it came there"},
+			{"  wedctl status", "what the engine does"},
+			{"  wedctl demo --files DIR", "the rules and the scripts, to change and run"},
+			{`  psql -c "select wed_sql.drop_flow('travel')"`, "remove the flow"},
 		}
 	}
-	fmt.Fprintf(d.con.out, "\n%s\n", d.con.bold("Where to go next"))
-	d.con.writeTable(nil, next)
+	fmt.Fprintf(d.con.out, "\n%s\n", d.con.bold("Where to go next:"))
+	d.con.writeTable(nil, next, tableLook{wrap: []int{1}})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -54,38 +55,95 @@ func writeJSON(w io.Writer, rows []json.RawMessage) error {
 	return nil
 }
 
+// tableLook says how a table is laid out. Columns are counted from 0.
+type tableLook struct {
+	right []int // aligned at the right
+	wrap  []int // may be wrapped when the terminal is narrower than the table
+}
+
+const columnGap = "  "
+
 // writeTable writes rows under a header, in columns without lines around them.
-// right lists the columns, counted from 0, that are aligned at the right.
-func (c *console) writeTable(header []string, rows [][]string, right ...int) {
+func (c *console) writeTable(header []string, rows [][]string, look tableLook) {
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", columnGap
 	style.Format.Header = text.FormatDefault
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
 
-	head := make(table.Row, len(header))
-	for i, h := range header {
-		head[i] = c.bold(h)
-	}
-	t.AppendHeader(head)
-	for _, row := range rows {
-		cells := make(table.Row, len(row))
-		for i, s := range row {
-			cells[i] = s
+	if header != nil {
+		bold := make([]string, len(header))
+		for i, h := range header {
+			bold[i] = c.bold(h)
 		}
-		t.AppendRow(cells)
+		t.AppendHeader(tableRow(bold))
 	}
-	configs := make([]table.ColumnConfig, len(header))
-	for i := range configs {
-		configs[i] = table.ColumnConfig{Number: i + 1}
-		if slices.Contains(right, i) {
+	for _, row := range rows {
+		t.AppendRow(tableRow(row))
+	}
+	widths := c.columnWidths(append([][]string{header}, rows...), look.wrap)
+	configs := make([]table.ColumnConfig, len(widths))
+	for i, w := range widths {
+		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: text.WrapSoft}
+		if slices.Contains(look.right, i) {
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
 	}
 	t.SetColumnConfigs(configs)
 	fmt.Fprintln(c.out, t.Render())
+}
+
+func tableRow(cells []string) table.Row {
+	row := make(table.Row, len(cells))
+	for i, s := range cells {
+		row[i] = s
+	}
+	return row
+}
+
+// narrowest is the width down to which words are broken.
+const narrowest = 16
+
+// columnWidths returns the widths of a table's columns. On a terminal that is too
+// narrow for them, those that may be wrapped shrink, the widest first: down to
+// their longest word, and if need be further.
+func (c *console) columnWidths(rows [][]string, wrap []int) []int {
+	var widths, words []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths, words = append(widths, 0), append(words, 0)
+			}
+			widths[i] = max(widths[i], text.StringWidthWithoutEscSequences(cell))
+			for _, w := range strings.Fields(cell) {
+				words[i] = max(words[i], text.StringWidthWithoutEscSequences(w))
+			}
+		}
+	}
+	total := len(columnGap) * len(widths)
+	for _, w := range widths {
+		total += w
+	}
+	if c.width == 0 {
+		return widths
+	}
+	for _, limit := range [][]int{words, slices.Repeat([]int{narrowest}, len(widths))} {
+		for ; total > c.width; total-- {
+			widest := -1
+			for _, i := range wrap {
+				if i < len(widths) && widths[i] > limit[i] && (widest < 0 || widths[i] > widths[widest]) {
+					widest = i
+				}
+			}
+			if widest < 0 {
+				break
+			}
+			widths[widest]--
+		}
+	}
+	return widths
 }
 
 // orDash stands in for what is not there.

@@ -32,9 +32,9 @@ func TestTraceSaysWhoWroteWhat(t *testing.T) {
 	}, false)
 	lines := strings.Split(out.String(), "\n")
 	for i, words := range [][]string{
-		{"VERSION", "COMMITTED", "STATUS", "WRITTEN BY", "FIRED", "PENDING", "NEW VALUES"},
-		{" 0 ", "R", "(new)", "x, y", "a=1"},
-		{" 1 ", "E", "book_hotel", "-", "a=2", "division by zero"},
+		{"#", "COMMITTED", "S", "WRITTEN BY", "FIRED", "PENDING", "NEW VALUES"},
+		{"0 ", "R", "(new)", "x, y", "a=1"},
+		{"1 ", "E", "book_hotel", "-", "a=2", "division by zero"},
 	} {
 		for _, w := range words {
 			if !strings.Contains(lines[i], w) {
@@ -99,6 +99,28 @@ func TestNamesAreQuotedOnlyIfNeeded(t *testing.T) {
 	for name, want := range map[string]string{"travel": "travel", "Travel": `"Travel"`, "a-b": `"a-b"`, "1a": `"1a"`, "": `""`} {
 		if got := quoted(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestTablesFitTheTerminal(t *testing.T) {
+	header := []string{"NAME", "TEXT", "LIST"}
+	rows := [][]string{{"a", strings.Repeat("word ", 20) + "end", "one, two, three"}, {"b", "short", "-"}}
+	for _, width := range []int{0, 30, 40, 60, 200} {
+		var out bytes.Buffer
+		con := &console{out: &out, width: width}
+		con.writeTable(header, rows, tableLook{wrap: []int{1, 2}})
+		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+		for _, l := range lines {
+			if width > 0 && len(l) > width {
+				t.Errorf("width %d: %q is too long", width, l)
+			}
+		}
+		if width == 0 && len(lines) != 3 {
+			t.Errorf("without a terminal, rows are broken:\n%s", out.String())
+		}
+		if got := strings.Count(out.String(), "word"); got != 20 {
+			t.Errorf("width %d: %d of 20 words:\n%s", width, got, out.String())
 		}
 	}
 }

@@ -136,11 +136,14 @@ func (c *console) writeStatus(rows []engineStatus) {
 		}
 		cells[i] = []string{
 			r.Database, state, agoOf(r.Since), lag(r.LagBytes, r.LagSecond), bytesOf(r.Retained),
-			number(r.States), number(r.EnginePID), agoOf(r.Started), lastError,
+			number(r.States), lastError,
 		}
 	}
-	c.writeTable([]string{"DATABASE", "STATE", "SINCE", "LAG", "WAL KEPT", "STATES", "ENGINE PID", "STARTED", "LAST ERROR"},
-		cells, 5, 6)
+	if len(rows) > 0 && rows[0].EnginePID != nil {
+		fmt.Fprintf(c.out, "engine: process %d, started %s\n\n", *rows[0].EnginePID, agoOf(rows[0].Started))
+	}
+	c.writeTable([]string{"DATABASE", "STATE", "SINCE", "LAG", "WAL KEPT", "STATES", "LAST ERROR"},
+		cells, tableLook{right: []int{5}, wrap: []int{6}})
 }
 
 func lag(bytes *int64, seconds *float64) string {
@@ -160,7 +163,7 @@ func bytesOf(n *int64) string {
 	return byteSize(*n)
 }
 
-func number[N int | int64](n *N) string {
+func number(n *int64) string {
 	if n == nil {
 		return "-"
 	}

@@ -18,12 +18,12 @@ func traceCommand(con *console) *cli.Command {
 		Name:      "trace",
 		Usage:     "show the history of an instance",
 		ArgsUsage: "WID",
-		Description: `One line per state, in commit order: which transition wrote it, what it changed,
-which transitions it fired, what was pending then. Status R is a regular state, E
-an exception, F the end. With --full, every attribute of every state is shown.`,
+		Description: `One line per state, in commit order: its number (#), its status (S: R regular,
+E exception, F final), which transition wrote it, which transitions it fired, which
+were pending then (left out on a narrow terminal), and what it changed.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
-			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show whole states, not only what changed"},
+			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show every attribute of each state, not only what changed"},
 			outputFlag(), dsnFlag(),
 		},
 		OnUsageError: usageError,
@@ -116,6 +116,13 @@ func readTrace(ctx context.Context, conn *pgx.Conn, flow, where string, args ...
 
 func (c *console) writeTrace(lines []traceLine, full bool) {
 	var before json.RawMessage
+	layout := "15:04:05.000"
+	if lines[0].Tstmp.Local().YearDay() != time.Now().YearDay() || time.Since(lines[0].Tstmp) > 24*time.Hour {
+		layout = "2006-01-02 15:04:05.000"
+	}
+	header := []string{"#", "COMMITTED", "S", "WRITTEN BY", "FIRED", "PENDING", "NEW VALUES"}
+	const pending = 5
+	narrow := c.width > 0 && c.width < 90
 	rows := make([][]string, len(lines))
 	for i, l := range lines {
 		if full {
@@ -126,12 +133,18 @@ func (c *console) writeTrace(lines []traceLine, full bool) {
 			values = strings.TrimSpace(values + " " + c.red(*l.Error))
 		}
 		rows[i] = []string{
-			fmt.Sprint(l.Version), l.Tstmp.Local().Format("2006-01-02 15:04:05.000"), c.status(l.Status), writer(l),
+			fmt.Sprint(l.Version), l.Tstmp.Local().Format(layout), c.status(l.Status), writer(l),
 			orDash(strings.Join(l.TrF, ", ")), orDash(strings.Join(l.Pending, ", ")), values,
 		}
 		before = l.State
+		if narrow {
+			rows[i] = slices.Delete(rows[i], pending, pending+1)
+		}
 	}
-	c.writeTable([]string{"VERSION", "COMMITTED", "STATUS", "WRITTEN BY", "FIRED", "PENDING", "NEW VALUES"}, rows, 0)
+	if narrow {
+		header = slices.Delete(header, pending, pending+1)
+	}
+	c.writeTable(header, rows, tableLook{right: []int{0}, wrap: []int{4, 5, 6}})
 	if lines[0].Healed || lines[0].Version > 0 {
 		fmt.Fprintln(c.out, c.dim("earlier states were not recorded: the engine had lost its place and went on from the table"))
 	}
