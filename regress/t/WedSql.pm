@@ -1,0 +1,163 @@
+# What the TAP tests share: a server with wed_sql, its engine, and the flow of
+# Figure 2. Nothing here sleeps: what takes time is polled for.
+package WedSql;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(new_server create_figure2 engine_pid wait_for_engine wait_until_gone children
+  job_tgid perform trace figure2_trace jobs);
+
+# A server that is not started yet.
+sub new_server
+{
+	my ($name) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init(allows_streaming => 'logical');
+	$node->append_conf('postgresql.conf', <<CONF);
+shared_preload_libraries = 'wed_sql'
+fsync = on
+log_statement = none
+log_line_prefix = '%m [%p] %b %q%a '
+CONF
+	return $node;
+}
+
+# The extension, and Figure 2 in schema travel.
+sub create_figure2
+{
+	my ($node, $db) = @_;
+	$node->safe_psql($db // 'postgres', <<'SQL');
+create extension if not exists wed_sql;
+select wed_sql.create_flow('travel');
+set search_path = travel, wed_sql;
+begin;
+insert into wed_attr (aname, adv) values ('a1','ready');
+insert into wed_attr (aname) values ('a2'),('a3');
+insert into wed_trig (tgname,trname,cname,cpred,timeout)
+values ('t1','tr_a2','c1', $$a1='ready' and (a2 is null)$$, '3d18h');
+insert into wed_trig (tgname,trname,cname,cpred,timeout)
+values ('t2','tr_a3','c2', $$a1='ready' and (a3 is null)$$, '00:00:30');
+insert into wed_trig (tgname,trname,cname,cpred,timeout)
+values ('tf','tr_final','cf', $$a1='ready' and (a2 is not null) and (a3 is not null)$$, '00:00:10');
+insert into wed_trig (cpred,cfinal) values ($$a1 <> 'ready'$$, True);
+commit;
+SQL
+}
+
+sub engine_pid
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres', 'select engine_pid from wed_sql.status limit 1');
+}
+
+# Until an engine, other than that of pid $not, streams from all databases that
+# it knows. Returns its pid.
+sub wait_for_engine
+{
+	my ($node, $not) = @_;
+	$not //= 0;
+	$node->poll_query_until('postgres', <<SQL) or die 'no engine came';
+select count(*) > 0 and bool_and(state = 'streaming') and min(engine_pid) <> $not from wed_sql.status
+SQL
+	return engine_pid($node);
+}
+
+# Until a process is no more (or waits to be buried by its parent, which is as good).
+sub wait_until_gone
+{
+	my ($pid) = @_;
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if !process_lives($pid);
+		select(undef, undef, undef, 0.1);
+	}
+	return 0;
+}
+
+sub process_lives
+{
+	my ($pid) = @_;
+	open(my $stat, '<', "/proc/$pid/stat") or return 0;
+	my $line = <$stat> // '';
+	return $line =~ /^\d+ \(.*\) (\w)/s && $1 ne 'Z';
+}
+
+# The pids of all processes that descend from a process, and it.
+sub children
+{
+	my ($root) = @_;
+	my %parent;
+	foreach my $stat (glob '/proc/[0-9]*/stat')
+	{
+		open(my $file, '<', $stat) or next;
+		my $line = <$file> // '';
+		$parent{$1} = $2 if $line =~ /^(\d+) \(.*\) \w (\d+)/s;
+	}
+	my @family = ($root);
+	foreach my $pid (@family)
+	{
+		push @family, grep { $parent{$_} == $pid } keys %parent;
+	}
+	return @family;
+}
+
+# The tgid of a pending job of Figure 2; waits until it is there.
+sub job_tgid
+{
+	my ($node, $wid, $trname, $db) = @_;
+	my $tgid = $node->safe_psql($db // 'postgres', <<SQL);
+select wed_sql.sync() \\g /dev/null
+select tgid from travel.job_pool where wid = $wid and trname = '$trname';
+SQL
+	die "no job $trname of instance $wid" if $tgid eq '';
+	return $tgid;
+}
+
+# Performs a transition of Figure 2 as a worker would.
+sub perform
+{
+	my ($node, $wid, $trname, $assignments, $db) = @_;
+	my $tgid = job_tgid($node, $wid, $trname, $db);
+	$node->safe_psql($db // 'postgres', <<SQL);
+begin;
+select 1 / wed_sql.try_lock($wid, $tgid)::int;
+update travel.wed_flow set $assignments where wid = $wid;
+commit;
+SQL
+}
+
+# History of an instance, one line per state: trw > trf status.
+sub trace
+{
+	my ($node, $wid, $db) = @_;
+	return $node->safe_psql($db // 'postgres', <<SQL);
+select wed_sql.sync() \\g /dev/null
+select concat_ws(' ', version, trw, '>', array_to_string(trf, ','), status)
+  from travel.wed_trace where wid = $wid order by version;
+SQL
+}
+
+# What Algorithm 1 makes of an instance whose branches end in this order.
+sub figure2_trace
+{
+	my ($first, $second) = @_;
+	return join "\n", '0 > tr_a2,tr_a3 R', "1 $first >  R", "2 $second > tr_final R", '3 tr_final >  F';
+}
+
+# Pending jobs: wid trname, in order.
+sub jobs
+{
+	my ($node, $db) = @_;
+	return $node->safe_psql($db // 'postgres', <<'SQL');
+select wed_sql.sync() \g /dev/null
+select wid || ' ' || trname from travel.job_pool order by wid, tgid;
+SQL
+}
+
+1;
