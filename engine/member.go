@@ -235,7 +235,9 @@ func (m *member) gone() {
 // observer passes the follower's progress on.
 type observer struct{ m *member }
 
-func (o observer) Applied(lsn wal.LSN) { o.m.link.Applied(o.m.entry.oid, uint64(lsn)) }
+func (o observer) Applied(lsn wal.LSN, commit time.Time) {
+	o.m.link.Applied(o.m.entry.oid, uint64(lsn), commit)
+}
 
 func (o observer) Progress(flushed wal.LSN, states uint64) {
 	o.m.set(func(s *link.Status) {

@@ -33,8 +33,9 @@ type store interface {
 // Observer is told how a follower gets on. Its methods must not block.
 type Observer interface {
 	// Applied says that everything committed up to lsn has been matched, also while
-	// there is nothing to match.
-	Applied(lsn LSN)
+	// there is nothing to match: then commit is zero, and else the time of the last
+	// state's commit.
+	Applied(lsn LSN, commit time.Time)
 	// Progress gives the acknowledged position and the number of states applied
 	// since the follower started.
 	Progress(flushed LSN, states uint64)
@@ -69,7 +70,7 @@ func (p *pump) run(ctx context.Context) error {
 			}
 			continue
 		}
-		p.matched(upto)
+		p.matched(upto, time.Time{})
 		now := time.Now()
 		due := p.due()
 		if !due.IsZero() && !now.Before(due) {
@@ -91,11 +92,11 @@ func (p *pump) run(ctx context.Context) error {
 	}
 }
 
-func (p *pump) matched(lsn LSN) {
+func (p *pump) matched(lsn LSN, commit time.Time) {
 	if lsn > p.applied {
 		p.applied = lsn
 		p.feedback.applied(lsn)
-		p.observer.Applied(lsn)
+		p.observer.Applied(lsn, commit)
 	}
 }
 
@@ -105,11 +106,13 @@ func (p *pump) apply(ctx context.Context, batch []Commit, upto LSN) error {
 	if err != nil {
 		return fmt.Errorf("apply up to %s: %w", upto, err)
 	}
+	var commit time.Time
 	for i := range batch {
 		p.states += uint64(len(batch[i].Versions))
+		commit = batch[i].Time
 	}
 	if upto != 0 {
-		p.matched(upto)
+		p.matched(upto, commit)
 	}
 	flushed := p.ledger.observe(at.insert, at.flush) // of what was applied before
 	if upto != 0 {

@@ -104,8 +104,8 @@ func (s *fakeStore) flushAll() {
 
 type fakeObserver struct{ applied chan LSN }
 
-func (o fakeObserver) Applied(lsn LSN)      { o.applied <- lsn }
-func (o fakeObserver) Progress(LSN, uint64) {}
+func (o fakeObserver) Applied(lsn LSN, _ time.Time) { o.applied <- lsn }
+func (o fakeObserver) Progress(LSN, uint64)         {}
 
 type rig struct {
 	stream   *fakeStream

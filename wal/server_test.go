@@ -267,7 +267,7 @@ type running struct {
 	states  uint64
 }
 
-func (r *running) Applied(lsn LSN) {
+func (r *running) Applied(lsn LSN, _ time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.applied = lsn

@@ -107,11 +107,11 @@ func (p *stampParser) rules(i int) []fold.Rule {
 		return nil
 	}
 	text := *p.fields[i]
-	inner, ok := strings.CutPrefix(text, "{")
-	if inner, ok = strings.CutSuffix(inner, "}"); !ok || len(text) < 2 {
+	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
 		p.fail(i, fmt.Errorf("%q is no array", text))
 		return nil
 	}
+	inner := text[1 : len(text)-1]
 	if inner == "" {
 		return nil
 	}

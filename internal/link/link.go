@@ -93,9 +93,9 @@ type Link struct {
 
 	mu       sync.Mutex
 	lines    [][]byte
-	lost     int                // lines that found no room
-	applied  map[uint32]uint64  // positions to send
-	statuses map[uint32]*status // newest status per database
+	lost     int                 // lines that found no room
+	applied  map[uint32]position // to send
+	statuses map[uint32]*status  // newest status per database
 }
 
 type status struct {
@@ -119,7 +119,7 @@ func New(fd int) (*Link, error) {
 	return &Link{
 		conn:     conn,
 		wake:     make(chan struct{}, 1),
-		applied:  make(map[uint32]uint64),
+		applied:  make(map[uint32]position),
 		statuses: make(map[uint32]*status),
 	}, nil
 }
@@ -250,9 +250,8 @@ func (l *Link) take(positions, counters bool) (packets [][]byte, didPositions, d
 			return packets, keptSome, didCounters
 		}
 		didPositions = sentSome
-		for db, lsn := range l.applied {
-			p := binary.BigEndian.AppendUint32([]byte{'A'}, db)
-			packets = append(packets, binary.BigEndian.AppendUint64(p, lsn))
+		for db, at := range l.applied {
+			packets = append(packets, at.packet(db))
 		}
 		clear(l.applied)
 	}
@@ -260,12 +259,34 @@ func (l *Link) take(positions, counters bool) (packets [][]byte, didPositions, d
 }
 
 // Applied tells the worker that everything that the database committed up to lsn
-// has been matched. Of several positions in short order the last one is sent.
-func (l *Link) Applied(database uint32, lsn uint64) {
+// has been matched, the last state of it committed at the given time, if that is not
+// zero. Of several positions in short order the last one is sent.
+func (l *Link) Applied(database uint32, lsn uint64, commit time.Time) {
 	l.mu.Lock()
-	l.applied[database] = lsn
+	at := l.applied[database]
+	at.lsn = lsn
+	if !commit.IsZero() {
+		at.commit = commit
+	}
+	l.applied[database] = at
 	l.mu.Unlock()
 	l.signal()
+}
+
+// position is how far a database is matched.
+type position struct {
+	lsn    uint64
+	commit time.Time // of the last state; zero: none since the last position that was sent
+}
+
+func (at position) packet(database uint32) []byte {
+	p := binary.BigEndian.AppendUint32([]byte{'A'}, database)
+	p = binary.BigEndian.AppendUint64(p, at.lsn)
+	if at.commit.IsZero() {
+		return p
+	}
+	const postgresEpoch = 946_684_800_000_000 // microseconds from 1970 to 2000
+	return binary.BigEndian.AppendUint64(p, uint64(at.commit.UnixMicro()-postgresEpoch))
 }
 
 // Status tells the worker how a database's follower is: at once when it changed

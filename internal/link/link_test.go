@@ -144,7 +144,7 @@ func TestThePositionThatArrivesLastIsTheNewest(t *testing.T) {
 	const last = 10_000
 	go func() {
 		for lsn := uint64(1); lsn <= last; lsn++ {
-			l.Applied(9, lsn)
+			l.Applied(9, lsn, time.Time{})
 		}
 	}()
 	packets, before := 0, uint64(0)
@@ -241,7 +241,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for n := range uint64(200) {
 				log.Info("x", "n", n)
-				l.Applied(i, n)
+				l.Applied(i, n, time.Now())
 				l.Status(link.Status{Database: i, States: n, Phase: link.Streaming})
 			}
 			l.Status(link.Status{Database: i, Phase: link.Gone})
