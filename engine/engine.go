@@ -318,8 +318,8 @@ func (s *supervisor) reload(ctx context.Context, c Config) {
 	for oid, m := range s.members {
 		s.stop(m)
 		delete(s.members, oid)
-		if !c.Enabled && m.wasReported() {
-			m.set(func(st *link.Status) { st.Phase, st.Err = link.Waiting, "wed_sql.enabled is off" })
+		if !c.Enabled {
+			m.gone() // its slot stays
 		}
 	}
 	switch {

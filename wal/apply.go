@@ -3,10 +3,8 @@ package wal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,6 +60,7 @@ type applier struct {
 	// dedupe: the next versions may have been written before a restart.
 	dedupe bool
 	muted  *limiter
+	damage *limiter
 	// waypoint is where the log got its last point to begin decoding from.
 	waypoint LSN
 }
@@ -76,78 +75,16 @@ func newApplier(db database, log *slog.Logger, epoch int64) *applier {
 		prepared: make(map[int32]statements),
 		dedupe:   true,
 		muted:    newLimiter(time.Minute),
+		damage:   newLimiter(time.Minute),
 	}
 }
 
-// work is one transaction of the applier.
-type work struct {
-	upto  LSN // position to store; 0: leave it
-	xids  []uint32
-	flows []*lines
-	notes notes
+// way says how a batch is to be written, when the straight way failed.
+type way struct {
+	mute    bool           // leave the notifications away
+	keep    bool           // keep jobs that are there
+	dropped map[int32]bool // leave flows away
 }
-
-// failure is an error of one statement of a work.
-type failure struct {
-	err  error
-	step step
-	flow *flow // whose statement it was, or nil
-}
-
-func (f *failure) Error() string {
-	if f.flow == nil {
-		return fmt.Sprintf("%s: %v", f.step, f.err)
-	}
-	return fmt.Sprintf("%s of flow %s: %v", f.step, f.flow.name, f.err)
-}
-
-func (f *failure) Unwrap() error { return f.err }
-
-type step string
-
-const (
-	stepPositions step = "ask for the log's position"
-	stepAwait     step = "wait for the writers' transactions"
-	stepFence     step = "store the applied position"
-	stepWaypoint  step = "log the running transactions"
-	stepPrepare   step = "prepare the statements"
-	stepTrace     step = "write wed_trace"
-	stepJobs      step = "write job_pool"
-	stepNotify    step = "notify"
-	stepCommit    step = "commit"
-)
-
-// waypointStep bounds how much log must be decoded again after a restart, in bytes. The
-// server makes such points by itself, but every 15 seconds only, however fast it writes.
-const waypointStep = 8 << 20
-
-// SQL of the applier. Names are qualified by search_path = pg_catalog.
-const (
-	sqlPositions = `select pg_current_wal_insert_lsn()::text, pg_current_wal_flush_lsn()::text`
-	sqlAwait     = `select wed_sql.await_transactions($1::text::xid[])`
-	// An older engine's last batch may still be running. It then finds another epoch,
-	// and must not only leave the row alone: it must fail.
-	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
- where epoch = $2 returning 1) select 1 / count(*) from moved`
-	sqlWaypoint = `select wed_sql.log_running_transactions()`
-	sqlNotify   = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
-
-	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
-select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
-       case when s.base is null then s.tstmp
-            else greatest(s.tstmp, (select p.tstmp + s.step * interval '1 microsecond'
-                                      from %[1]s p where p.wid = s.wid and p.version = s.base)) end,
-       s.pending::int[], s.error, s.healed
-  from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
-              $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::boolean[])
-    as s(wid, version, state, trw, trf, status, tstmp, base, step, pending, error, healed)`
-
-	sqlJobs = `insert into %s (wid, tgid, trname, timeout, payload, fired_at)
-select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_at
-  from unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    as j(wid, tgid, trname, timeout, payload, fired_at)
-    on conflict (wid, tgid) do nothing`
-)
 
 // apply writes a batch and, if upto is not 0, the position up to which everything
 // is applied with it. It returns the positions from the beginning of its last round
@@ -157,13 +94,10 @@ select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_a
 // the instance's trace, if it can be: it must not stop the others.
 func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
 	const maxTries = 8
-	var (
-		mute     bool           // leave the notifications away
-		dropped  map[int32]bool // flows whose tables are not there
-		reloaded = map[int32]bool{}
-	)
+	how := way{dropped: map[int32]bool{}}
+	reloaded := map[int32]bool{}
 	for try := 1; ; try++ {
-		at, err := a.tryApply(ctx, batch, upto, mute, dropped)
+		at, err := a.try(ctx, batch, upto, how)
 		if err == nil {
 			a.clock.settle()
 			if upto != 0 {
@@ -180,10 +114,10 @@ func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (position
 		switch code := server.Code; {
 		case f.step == stepFence && code == divisionByZero:
 			return at, errFenced
-		case !mute && (f.step == stepNotify || f.step == stepCommit && code == programLimit):
+		case !how.mute && (f.step == stepNotify || f.step == stepCommit && code == programLimit):
 			// The queue is full, because a listener does not read; or a channel or payload
 			// is too long in the server's encoding. Workers find the jobs by scanning.
-			mute = true
+			how.mute = true
 			if a.muted.allow(time.Now()) {
 				a.log.Warn("jobs are written without notifications", "err", err,
 					"hint", "A session that listens may have been in a transaction for too long; see pg_notification_queue_usage().")
@@ -191,13 +125,13 @@ func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (position
 		case f.step == stepTrace && code == uniqueViolation && !a.dedupe:
 			a.log.Warn("states were read that have a trace line already; these are kept", "err", err)
 			a.dedupe = true
+		case f.step == stepJobs && code == uniqueViolation && !how.keep:
+			a.log.Warn("jobs are fired that are pending already; these are kept", "err", err)
+			how.keep = true
 		case f.flow != nil && isName(code):
 			id := f.flow.id
 			if reloaded[id] { // still not there: dropped, or damaged
-				if dropped == nil {
-					dropped = map[int32]bool{}
-				}
-				dropped[id] = true
+				how.dropped[id] = true
 				a.log.Warn("states of a flow whose tables are missing are discarded", "flow", f.flow.name, "err", err)
 			}
 			reloaded[id] = true
@@ -265,14 +199,15 @@ func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause er
 	return a.apply(ctx, batch, upto)
 }
 
-func (a *applier) tryApply(ctx context.Context, batch []Commit, upto LSN, mute bool, dropped map[int32]bool) (positions, error) {
-	w, err := a.prepare(ctx, batch, upto, dropped)
+func (a *applier) try(ctx context.Context, batch []Commit, upto LSN, how way) (positions, error) {
+	w, err := a.prepare(ctx, batch, upto, how.dropped)
 	if err != nil {
 		return positions{}, err
 	}
-	if mute {
+	if how.mute {
 		w.notes = notes{}
 	}
+	w.keep = how.keep
 	return a.send(ctx, w)
 }
 
@@ -329,6 +264,13 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped
 		for j := range batch[i].Versions {
 			v := &batch[i].Versions[j]
 			f := a.catalog.flows[v.Relation]
+			if f != nil && !dropped[f.id] && f.damaged() {
+				if a.damage.allow(time.Now()) {
+					a.log.Warn("the states of a flow are discarded: its wed_trace or its job_pool is missing", "flow", f.name,
+						"hint", "Drop the flow by drop_flow.")
+				}
+				f = nil
+			}
 			if f == nil || dropped[f.id] {
 				strangers++
 				continue
@@ -364,144 +306,6 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped
 	return w, nil
 }
 
-func (a *applier) await(ctx context.Context, xids []uint32) error {
-	if len(xids) == 0 {
-		return nil
-	}
-	if _, err := a.db.Exec(ctx, sqlAwait, xidArray(xids)); err != nil {
-		return &failure{err: err, step: stepAwait}
-	}
-	return nil
-}
-
-func xidArray(xids []uint32) string {
-	b := []byte{'{'}
-	for i, x := range xids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(x), 10)
-	}
-	return string(append(b, '}'))
-}
-
-func (a *applier) prepareFlow(ctx context.Context, f *flow) error {
-	if a.stale || len(a.prepared) >= maxPreparedFlows {
-		if err := a.db.DeallocateAll(ctx); err != nil {
-			return fmt.Errorf("deallocate statements: %w", err)
-		}
-		clear(a.prepared)
-		a.stale = false
-	}
-	if _, ok := a.prepared[f.id]; ok {
-		return nil
-	}
-	s := statements{trace: fmt.Sprintf("trace_%d", f.id), jobs: fmt.Sprintf("jobs_%d", f.id)}
-	if _, err := a.db.Prepare(ctx, s.trace, fmt.Sprintf(sqlTrace, f.trace)); err != nil {
-		return &failure{err: err, step: stepPrepare, flow: f}
-	}
-	if _, err := a.db.Prepare(ctx, s.jobs, fmt.Sprintf(sqlJobs, f.pool)); err != nil {
-		return &failure{err: err, step: stepPrepare, flow: f}
-	}
-	a.prepared[f.id] = s
-	return nil
-}
-
-const maxPreparedFlows = 500
-
-// send is the round trip. Everything goes out at once, with one Sync at the end:
-// the server takes it as one transaction.
-func (a *applier) send(ctx context.Context, w *work) (positions, error) {
-	type sent struct {
-		step step
-		flow *flow
-	}
-	var (
-		b     pgx.Batch
-		steps []sent
-		at    [2]string
-	)
-	queue := func(s step, f *flow, sql string, args ...any) *pgx.QueuedQuery {
-		steps = append(steps, sent{s, f})
-		return b.Queue(sql, args...)
-	}
-	queue(stepPositions, nil, sqlPositions)
-	if len(w.xids) > 0 {
-		queue(stepAwait, nil, sqlAwait, xidArray(w.xids))
-	}
-	var upto *string
-	if w.upto != 0 {
-		s := w.upto.String()
-		upto = &s
-	}
-	queue(stepFence, nil, sqlFence, upto, a.epoch)
-	if w.upto >= a.waypoint+waypointStep {
-		queue(stepWaypoint, nil, sqlWaypoint)
-		a.waypoint = w.upto
-	}
-	for _, l := range w.flows {
-		s := a.prepared[l.flow.id]
-		if t := &l.trace; len(t.wid) > 0 {
-			queue(stepTrace, l.flow, s.trace, t.wid, t.version, t.state, t.trw, t.trf, t.status, t.tstmp,
-				t.base, t.step, t.pending, t.err, t.healed)
-		}
-		if j := &l.jobs; len(j.wid) > 0 {
-			queue(stepJobs, l.flow, s.jobs, j.wid, j.tgid, j.transition, j.timeout, j.payload, j.firedAt)
-		}
-	}
-	if len(w.notes.channel) > 0 {
-		queue(stepNotify, nil, sqlNotify, w.notes.channel, w.notes.payload)
-	}
-
-	results := a.db.SendBatch(ctx, &b)
-	var found positions
-	for i, s := range steps {
-		var err error
-		if i == 0 {
-			if err = results.QueryRow().Scan(&at[0], &at[1]); err == nil {
-				found, err = parsePositions(at[0], at[1])
-			}
-		} else {
-			_, err = results.Exec()
-		}
-		if err != nil {
-			_ = results.Close() // reports the same error
-			return found, &failure{err: err, step: s.step, flow: s.flow}
-		}
-	}
-	if err := results.Close(); err != nil {
-		return found, &failure{err: err, step: stepCommit}
-	}
-	return found, nil
-}
-
-// positions asks for the log's positions alone.
-func (a *applier) positions(ctx context.Context) (positions, error) {
-	rows, err := a.db.Query(ctx, sqlPositions)
-	if err != nil {
-		return positions{}, &failure{err: err, step: stepPositions}
-	}
-	at, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (positions, error) {
-		var insert, flush string
-		if err := row.Scan(&insert, &flush); err != nil {
-			return positions{}, err
-		}
-		return parsePositions(insert, flush)
-	})
-	if err != nil {
-		return positions{}, &failure{err: err, step: stepPositions}
-	}
-	return at, nil
-}
-
-func parsePositions(insert, flush string) (p positions, err error) {
-	if p.insert, err = parseLSN(insert); err != nil {
-		return p, err
-	}
-	p.flush, err = parseLSN(flush)
-	return p, err
-}
-
 type lineKey struct {
 	flow    int32
 	wid     int64
@@ -514,7 +318,7 @@ func (a *applier) writtenLines(ctx context.Context, batch []Commit) (map[lineKey
 	asked := make(map[*flow]*keys)
 	for v := range versions(batch) {
 		f := a.catalog.flows[v.Relation]
-		if f == nil {
+		if f == nil || f.damaged() {
 			continue
 		}
 		k := asked[f]

@@ -19,10 +19,12 @@ type flow struct {
 	name     string // of its schema
 	relation uint32 // OID of wed_flow
 	table    string // wed_flow, qualified and quoted; so are the next two
-	trace    string
+	trace    string // "" if it is missing, as pool is: somebody dropped it by force
 	pool     string
 	excpt    fold.Rule
 }
+
+func (f *flow) damaged() bool { return f.trace == "" || f.pool == "" }
 
 // rule is a rule as a version of its flow's definition has it.
 type rule struct {
@@ -122,12 +124,12 @@ func (c *catalog) loadFlows(ctx context.Context, db querier) error {
 	rows, err := db.Query(ctx, `
 select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
        quote_ident(n.nspname) || '.' || quote_ident(t.relname),
-       quote_ident(rn.nspname) || '.' || quote_ident(r.relname),
-       quote_ident(pn.nspname) || '.' || quote_ident(p.relname)
+       coalesce(quote_ident(rn.nspname) || '.' || quote_ident(r.relname), ''),
+       coalesce(quote_ident(pn.nspname) || '.' || quote_ident(p.relname), '')
   from wed_sql.flow f
   join pg_class t on t.oid = f.wed_flow  join pg_namespace n  on n.oid  = t.relnamespace
-  join pg_class r on r.oid = f.wed_trace join pg_namespace rn on rn.oid = r.relnamespace
-  join pg_class p on p.oid = f.job_pool  join pg_namespace pn on pn.oid = p.relnamespace`)
+  left join pg_class r on r.oid = f.wed_trace left join pg_namespace rn on rn.oid = r.relnamespace
+  left join pg_class p on p.oid = f.job_pool  left join pg_namespace pn on pn.oid = p.relnamespace`)
 	if err != nil {
 		return fmt.Errorf("read wed_sql.flow: %w", err)
 	}

@@ -33,7 +33,7 @@ func (a *applier) complete(ctx context.Context, batch []Commit) error {
 
 func (a *applier) completeVersion(ctx context.Context, v *Version, before string) error {
 	f := a.catalog.flows[v.Relation]
-	if f == nil {
+	if f == nil || f.damaged() {
 		return nil // it is discarded anyway
 	}
 	var known map[string]json.RawMessage

@@ -68,6 +68,10 @@ func (h *healer) run(ctx context.Context, snapshot, slot string, point LSN, syst
 		return 0, err
 	}
 	for _, f := range h.catalog.flows {
+		if f.damaged() {
+			h.log.Warn("a flow cannot be healed: its wed_trace or its job_pool is missing", "flow", f.name)
+			continue
+		}
 		n, err := h.flow(ctx, f)
 		if err != nil {
 			return 0, fmt.Errorf("flow %s: %w", f.name, err)

@@ -1,0 +1,225 @@
+package wal
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// work is one transaction of the applier.
+type work struct {
+	upto  LSN // position to store; 0: leave it
+	xids  []uint32
+	flows []*lines
+	notes notes
+	keep  bool // jobs that are there
+}
+
+// failure is an error of one statement of a work.
+type failure struct {
+	err  error
+	step step
+	flow *flow // whose statement it was, or nil
+}
+
+func (f *failure) Error() string {
+	if f.flow == nil {
+		return fmt.Sprintf("%s: %v", f.step, f.err)
+	}
+	return fmt.Sprintf("%s of flow %s: %v", f.step, f.flow.name, f.err)
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+type step string
+
+const (
+	stepPositions step = "ask for the log's position"
+	stepAwait     step = "wait for the writers' transactions"
+	stepFence     step = "store the applied position"
+	stepWaypoint  step = "log the running transactions"
+	stepPrepare   step = "prepare the statements"
+	stepTrace     step = "write wed_trace"
+	stepJobs      step = "write job_pool"
+	stepNotify    step = "notify"
+	stepCommit    step = "commit"
+)
+
+// waypointStep bounds how much log must be decoded again after a restart, in bytes. The
+// server makes such points by itself, but every 15 seconds only, however fast it writes.
+const waypointStep = 8 << 20
+
+// SQL of the applier. Names are qualified by search_path = pg_catalog.
+const (
+	sqlPositions = `select pg_current_wal_insert_lsn()::text, pg_current_wal_flush_lsn()::text`
+	sqlAwait     = `select wed_sql.await_transactions($1::text::xid[])`
+	// An older engine's last batch may still be running. It then finds another epoch,
+	// and must not only leave the row alone: it must fail.
+	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
+ where epoch = $2 returning 1) select 1 / count(*) from moved`
+	sqlWaypoint = `select wed_sql.log_running_transactions()`
+	sqlNotify   = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
+
+	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
+select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
+       case when s.base is null then s.tstmp
+            else greatest(s.tstmp, (select p.tstmp + s.step * interval '1 microsecond'
+                                      from %[1]s p where p.wid = s.wid and p.version = s.base)) end,
+       s.pending::int[], s.error, s.healed
+  from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
+              $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::boolean[])
+    as s(wid, version, state, trw, trf, status, tstmp, base, step, pending, error, healed)`
+
+	sqlJobs = `insert into %s (wid, tgid, trname, timeout, payload, fired_at)
+select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_at
+  from unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    as j(wid, tgid, trname, timeout, payload, fired_at)`
+
+	// A job that is there already can only come from a backup or a hand. Taking that
+	// into account each time would make the insert four times as expensive.
+	sqlNewJobs = sqlJobs + ` on conflict (wid, tgid) do nothing`
+)
+
+func (a *applier) await(ctx context.Context, xids []uint32) error {
+	if len(xids) == 0 {
+		return nil
+	}
+	if _, err := a.db.Exec(ctx, sqlAwait, xidArray(xids)); err != nil {
+		return &failure{err: err, step: stepAwait}
+	}
+	return nil
+}
+
+func xidArray(xids []uint32) string {
+	b := []byte{'{'}
+	for i, x := range xids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(x), 10)
+	}
+	return string(append(b, '}'))
+}
+
+func (a *applier) prepareFlow(ctx context.Context, f *flow) error {
+	if a.stale || len(a.prepared) >= maxPreparedFlows {
+		if err := a.db.DeallocateAll(ctx); err != nil {
+			return fmt.Errorf("deallocate statements: %w", err)
+		}
+		clear(a.prepared)
+		a.stale = false
+	}
+	if _, ok := a.prepared[f.id]; ok {
+		return nil
+	}
+	s := statements{trace: fmt.Sprintf("trace_%d", f.id), jobs: fmt.Sprintf("jobs_%d", f.id)}
+	if _, err := a.db.Prepare(ctx, s.trace, fmt.Sprintf(sqlTrace, f.trace)); err != nil {
+		return &failure{err: err, step: stepPrepare, flow: f}
+	}
+	if _, err := a.db.Prepare(ctx, s.jobs, fmt.Sprintf(sqlJobs, f.pool)); err != nil {
+		return &failure{err: err, step: stepPrepare, flow: f}
+	}
+	a.prepared[f.id] = s
+	return nil
+}
+
+const maxPreparedFlows = 500
+
+// send is the round trip. Everything goes out at once, with one Sync at the end:
+// the server takes it as one transaction.
+func (a *applier) send(ctx context.Context, w *work) (positions, error) {
+	type sent struct {
+		step step
+		flow *flow
+	}
+	var (
+		b     pgx.Batch
+		steps []sent
+		at    [2]string
+	)
+	queue := func(s step, f *flow, sql string, args ...any) *pgx.QueuedQuery {
+		steps = append(steps, sent{s, f})
+		return b.Queue(sql, args...)
+	}
+	queue(stepPositions, nil, sqlPositions)
+	if len(w.xids) > 0 {
+		queue(stepAwait, nil, sqlAwait, xidArray(w.xids))
+	}
+	var upto *string
+	if w.upto != 0 {
+		s := w.upto.String()
+		upto = &s
+	}
+	queue(stepFence, nil, sqlFence, upto, a.epoch)
+	if w.upto >= a.waypoint+waypointStep {
+		queue(stepWaypoint, nil, sqlWaypoint)
+		a.waypoint = w.upto
+	}
+	for _, l := range w.flows {
+		s := a.prepared[l.flow.id]
+		if t := &l.trace; len(t.wid) > 0 {
+			queue(stepTrace, l.flow, s.trace, t.wid, t.version, t.state, t.trw, t.trf, t.status, t.tstmp,
+				t.base, t.step, t.pending, t.err, t.healed)
+		}
+		if j := &l.jobs; len(j.wid) > 0 {
+			sql := s.jobs
+			if w.keep {
+				sql = fmt.Sprintf(sqlNewJobs, l.flow.pool)
+			}
+			queue(stepJobs, l.flow, sql, j.wid, j.tgid, j.transition, j.timeout, j.payload, j.firedAt)
+		}
+	}
+	if len(w.notes.channel) > 0 {
+		queue(stepNotify, nil, sqlNotify, w.notes.channel, w.notes.payload)
+	}
+
+	results := a.db.SendBatch(ctx, &b)
+	var found positions
+	for i, s := range steps {
+		var err error
+		if i == 0 {
+			if err = results.QueryRow().Scan(&at[0], &at[1]); err == nil {
+				found, err = parsePositions(at[0], at[1])
+			}
+		} else {
+			_, err = results.Exec()
+		}
+		if err != nil {
+			_ = results.Close() // reports the same error
+			return found, &failure{err: err, step: s.step, flow: s.flow}
+		}
+	}
+	if err := results.Close(); err != nil {
+		return found, &failure{err: err, step: stepCommit}
+	}
+	return found, nil
+}
+
+// positions asks for the log's positions alone.
+func (a *applier) positions(ctx context.Context) (positions, error) {
+	rows, err := a.db.Query(ctx, sqlPositions)
+	if err != nil {
+		return positions{}, &failure{err: err, step: stepPositions}
+	}
+	at, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (positions, error) {
+		var insert, flush string
+		if err := row.Scan(&insert, &flush); err != nil {
+			return positions{}, err
+		}
+		return parsePositions(insert, flush)
+	})
+	if err != nil {
+		return positions{}, &failure{err: err, step: stepPositions}
+	}
+	return at, nil
+}
+
+func parsePositions(insert, flush string) (p positions, err error) {
+	if p.insert, err = parseLSN(insert); err != nil {
+		return p, err
+	}
+	p.flush, err = parseLSN(flush)
+	return p, err
+}
