@@ -11,7 +11,7 @@ create role wed_sql_worker;
 set role wed_sql_owner;
 select * from pg_temp.refused($$select wed_sql.create_flow('mine')$$) \gx
 reset role;
-select format('grant create on database %I to wed_sql_owner', current_database()) \gexec
+do $$ begin execute format('grant create on database %I to wed_sql_owner', current_database()); end $$;
 grant execute on function wed_sql.create_flow(text), wed_sql.drop_flow(text) to wed_sql_owner;
 
 set role wed_sql_owner;
