@@ -17,7 +17,9 @@ create table wed_sql.flow (
     excpt_tgid    integer not null default nextval('wed_sql.tgid_seq'),
     rules_version bigint not null default 0,
     constraint flow_pkey primary key (flow_id),
-    constraint flow_wed_flow_key unique (wed_flow)
+    constraint flow_wed_flow_key unique (wed_flow),
+    constraint flow_wed_attr_key unique (wed_attr),
+    constraint flow_wed_trig_key unique (wed_trig)
 );
 
 comment on table wed_sql.flow is 'WED-flows of this database; the name of a flow is that of its schema';

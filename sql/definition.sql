@@ -1,6 +1,5 @@
 -- Changes of a flow's definition: rows of wed_attr become columns of wed_flow, rows of wed_trig
--- become versions of rules. All of these functions are triggers that create_flow makes, with
--- the flow's number as their argument.
+-- become versions of rules. The triggers know their flow by the table that they are on.
 
 create function wed_sql.check_name(kind text, name text) returns void
     language plpgsql immutable
@@ -84,7 +83,7 @@ begin
             using errcode = 'invalid_parameter_value';
     end if;
 
-    select * into strict f from wed_sql.flow where flow_id = tg_argv[0]::integer;
+    select * into strict f from wed_sql.flow where wed_trig = tg_relid;
     perform wed_sql.condition_attributes(f.wed_flow, new.cpred);
     return new;
 end
@@ -102,8 +101,8 @@ declare
     version bigint;
     finals bigint;
 begin
-    version := wed_sql.next_rules_version(tg_argv[0]::integer);
-    select * into strict f from wed_sql.flow where flow_id = tg_argv[0]::integer;
+    select * into strict f from wed_sql.flow where wed_trig = tg_relid;
+    version := wed_sql.next_rules_version(f.flow_id);
 
     execute format('select count(*) from %s where cfinal', f.wed_trig) into finals;
     if finals > 1 then
@@ -186,7 +185,7 @@ declare
     f wed_sql.flow;
     alter_table text;
 begin
-    select * into strict f from wed_sql.flow where flow_id = tg_argv[0]::integer;
+    select * into strict f from wed_sql.flow where wed_attr = tg_relid;
     alter_table := format('alter table %s ', f.wed_flow);
 
     if tg_op = 'INSERT' then
@@ -231,10 +230,18 @@ create function wed_sql.attrs_changed() returns trigger
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform wed_sql.next_rules_version(tg_argv[0]::integer);
+    perform wed_sql.next_rules_version(flow_id) from wed_sql.flow where wed_attr = tg_relid;
     return null;
 end
 $$;
 
 comment on function wed_sql.attrs_changed() is
 'Trigger of wed_attr: the definition of the flow has changed.';
+
+-- Who may call them may put them on a table.
+revoke all on function wed_sql.check_trig() from public;
+revoke all on function wed_sql.trig_changed() from public;
+revoke all on function wed_sql.check_attr() from public;
+revoke all on function wed_sql.attr_changed() from public;
+revoke all on function wed_sql.attrs_changed() from public;
+revoke all on function wed_sql.guard() from public;

@@ -116,22 +116,22 @@ revoke all on function wed_sql.create_tables(text) from public;
 
 comment on function wed_sql.create_tables(text) is 'Creates the five tables of a flow, and wed_instance.';
 
-create function wed_sql.create_triggers(schema text, flow_id integer) returns void
+create function wed_sql.create_triggers(schema text) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     execute format($sql$
         create trigger check_attr before insert or update on %1$I.wed_attr
-            for each row execute function wed_sql.check_attr(%2$s);
+            for each row execute function wed_sql.check_attr();
         create trigger attr_changed after insert or update or delete on %1$I.wed_attr
-            for each row execute function wed_sql.attr_changed(%2$s);
+            for each row execute function wed_sql.attr_changed();
         create trigger attrs_changed after insert or update or delete on %1$I.wed_attr
-            for each statement execute function wed_sql.attrs_changed(%2$s);
+            for each statement execute function wed_sql.attrs_changed();
         create trigger check_trig before insert or update on %1$I.wed_trig
-            for each row execute function wed_sql.check_trig(%2$s);
+            for each row execute function wed_sql.check_trig();
         create trigger trig_changed after insert or update or delete on %1$I.wed_trig
-            for each statement execute function wed_sql.trig_changed(%2$s);
+            for each statement execute function wed_sql.trig_changed();
         create trigger zz_guard before insert or update or delete on %1$I.wed_flow
             for each row execute function wed_sql.guard();
         create trigger zz_guard_truncate before truncate on %1$I.wed_flow
@@ -148,25 +148,25 @@ begin
         -- replication roles do not switch off what a state must obey
         alter table %1$I.wed_flow enable always trigger zz_guard;
         alter table %1$I.wed_flow enable always trigger zz_guard_truncate;
-    $sql$, schema, flow_id);
+    $sql$, schema);
 end
 $$;
 
-revoke all on function wed_sql.create_triggers(text, integer) from public;
+revoke all on function wed_sql.create_triggers(text) from public;
 
-comment on function wed_sql.create_triggers(text, integer) is 'Creates the triggers on the tables of a flow.';
+comment on function wed_sql.create_triggers(text) is 'Creates the triggers on the tables of a flow.';
 
--- The engine writes job_pool and wed_trace, so nobody else may put triggers there.
+-- Only wed_flow is the owner's own, to put indexes and more on. The engine writes job_pool and wed_trace, and the
+-- triggers of wed_attr and wed_trig read these as the extension's owner: nobody may alter them or put code there.
 create function wed_sql.grant_to_owner(schema text, owner name) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     execute format($sql$
-        alter table %1$I.wed_attr owner to %2$I;
-        alter table %1$I.wed_trig owner to %2$I;
         alter table %1$I.wed_flow owner to %2$I;
         alter view %1$I.wed_instance owner to %2$I;
+        grant select, insert, update, delete on %1$I.wed_attr, %1$I.wed_trig to %2$I with grant option;
         grant select on %1$I.job_pool, %1$I.wed_trace to %2$I with grant option;
     $sql$, schema, owner);
 end
@@ -174,7 +174,7 @@ $$;
 
 revoke all on function wed_sql.grant_to_owner(text, name) from public;
 
-comment on function wed_sql.grant_to_owner(text, name) is 'Gives the tables of a flow to its owner, those that the engine writes to be read.';
+comment on function wed_sql.grant_to_owner(text, name) is 'Gives a flow to its owner: wed_flow as his own, the definition to be written, jobs and history to be read.';
 
 create function wed_sql.create_flow(name text) returns void
     language plpgsql security definer
@@ -202,7 +202,7 @@ begin
     select format('%I.wed_flow', name), format('%I.wed_attr', name), format('%I.wed_trig', name),
            format('%I.job_pool', name), format('%I.wed_trace', name)
     returning * into f;
-    perform wed_sql.create_triggers(name, f.flow_id);
+    perform wed_sql.create_triggers(name);
     execute format('alter publication wed_sql add table %s', f.wed_flow);
     perform wed_sql.grant_to_owner(name, owner);
 end
