@@ -542,8 +542,8 @@ wed_engine_status(PG_FUNCTION_ARGS)
 
 		values[0] = ObjectIdGetDatum(database->datid);
 		values[1] = NameGetDatum(&database->datname);
-		values[2] = CStringGetTextDatum(engine_pid == 0 ? (wed_enabled ? "not running" : "off") :
-										state_name(database->state));
+		values[2] = CStringGetTextDatum(!wed_enabled ? "off" :
+										engine_pid == 0 ? "not running" : state_name(database->state));
 		values[3] = TimestampTzGetDatum(database->state_since);
 		nulls[3] = database->state_since == 0;
 		values[4] = NameGetDatum(&database->slot);
