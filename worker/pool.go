@@ -44,8 +44,10 @@ func newPool(flow, transition string) *pool {
 			join ` + jobs + ` j on j.wid = c.wid and j.tgid = c.tgid`,
 		// Between the snapshot of the statement above and its lock, the job may
 		// have been completed. This one's snapshot is taken under the lock.
-		still: `select wid, tgid, fired_at from ` + jobs + `
-			where wid = any ($1) and tgid = any ($2) and trname = $3`,
+		still: `select j.wid, j.tgid, j.fired_at
+			from unnest($1::bigint[], $2::integer[]) as c (wid, tgid),
+				lateral (select p.wid, p.tgid, p.fired_at from ` + jobs + ` p
+					where p.wid = c.wid and p.tgid = c.tgid offset 0) j`,
 	}
 }
 
@@ -153,7 +155,7 @@ func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key) (*Job, err
 		}
 		return rows.Err()
 	})
-	batch.Queue(p.still, wids, tgids, p.transition).Query(func(rows pgx.Rows) error {
+	batch.Queue(p.still, wids, tgids).Query(func(rows pgx.Rows) error {
 		var c cursor
 		_, err := pgx.ForEachRow(rows, []any{&c.key.wid, &c.key.tgid, &c.firedAt}, func() error {
 			// Another time means that it was completed and fired anew: the

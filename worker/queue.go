@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	pageSize = 256  // jobs read from the pool at a time
-	maxClaim = 16   // jobs offered to the server in one claim
+	pageSize = 1000 // jobs read from the pool at a time
+	maxClaim = 16   // jobs tried in one round trip
 	maxReady = 4096 // notified jobs remembered; the pool keeps the others
 )
 
@@ -100,9 +100,10 @@ type task struct {
 	keys  []key
 }
 
-// next waits for something to do. It reports false when ctx has ended, and in
-// a queue that is worked off once, when nothing is left.
-func (q *queue) next(ctx context.Context) (task, bool) {
+// next waits for something to do: to read the pool, or to claim one of at most
+// so many jobs. It reports false when ctx has ended, and in a queue that is worked
+// off once, when nothing is left.
+func (q *queue) next(ctx context.Context, most int) (task, bool) {
 	stop := context.AfterFunc(ctx, q.wake)
 	defer stop()
 	q.mu.Lock()
@@ -115,7 +116,7 @@ func (q *queue) next(ctx context.Context) (task, bool) {
 			q.scanning = true
 			return task{scan: true, after: q.after}, true
 		case len(q.ready) > 0:
-			return task{keys: q.take()}, true
+			return task{keys: q.take(most)}, true
 		case q.once && q.scanned && q.working == 0 && len(q.delayed) == 0:
 			q.cond.Broadcast()
 			return task{}, false
@@ -150,11 +151,9 @@ func (q *queue) release(now time.Time) {
 	}
 }
 
-// take hands out the front of the queue: a few jobs, so that one round trip
-// finds one that nobody else works on, but not those that other slots wait for.
-func (q *queue) take() []key {
-	n := min(1+len(q.ready)/(2*q.slots), maxClaim)
-	n = min(n, len(q.ready))
+// take hands out the front of the queue, but not what other slots wait for.
+func (q *queue) take(most int) []key {
+	n := min(most, 1+len(q.ready)/(2*q.slots), len(q.ready))
 	keys := slices.Clone(q.ready[:n])
 	q.ready = q.ready[n:]
 	for _, k := range keys {

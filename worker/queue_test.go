@@ -13,7 +13,7 @@ func scannedQueue(t *testing.T, slots int, keys ...key) *queue {
 	t.Helper()
 	q := newQueue(slots, 5*time.Second, false)
 	t.Cleanup(q.close)
-	if got, ok := q.next(t.Context()); !ok || !got.scan {
+	if got, ok := q.next(t.Context(), maxClaim); !ok || !got.scan {
 		t.Fatalf("a new queue gives %+v, want a scan", got)
 	}
 	q.scanFound(keys, nil)
@@ -23,7 +23,7 @@ func scannedQueue(t *testing.T, slots int, keys ...key) *queue {
 // takeOne takes one job, which must be there.
 func takeOne(t *testing.T, q *queue) key {
 	t.Helper()
-	got, ok := q.next(t.Context())
+	got, ok := q.next(t.Context(), maxClaim)
 	if !ok || got.scan || len(got.keys) == 0 {
 		t.Fatalf("next gives %+v, %t, want a job", got, ok)
 	}
@@ -36,7 +36,7 @@ func within(t *testing.T, q *queue, d time.Duration) (task, bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	return q.next(ctx)
+	return q.next(ctx, maxClaim)
 }
 
 func TestPoolIsReadBeforeAnythingElse(t *testing.T) {
@@ -44,7 +44,7 @@ func TestPoolIsReadBeforeAnythingElse(t *testing.T) {
 		q := newQueue(1, time.Second, false)
 		defer q.close()
 		q.notified(key{1, 1})
-		if got, _ := q.next(t.Context()); !got.scan || !got.after.firedAt.IsZero() {
+		if got, _ := q.next(t.Context(), maxClaim); !got.scan || !got.after.firedAt.IsZero() {
 			t.Errorf("first task is %+v, want a scan from the beginning", got)
 		}
 	})
@@ -55,7 +55,7 @@ func TestPoolIsReadEveryWakeupInterval(t *testing.T) {
 		q := scannedQueue(t, 1)
 		for range 3 {
 			begin := time.Now()
-			got, ok := q.next(t.Context())
+			got, ok := q.next(t.Context(), maxClaim)
 			if !ok || !got.scan {
 				t.Fatalf("next gives %+v, want a scan", got)
 			}
@@ -72,7 +72,7 @@ func TestNotifiedJobWakesAWaitingSlot(t *testing.T) {
 		q := scannedQueue(t, 1)
 		got := make(chan task)
 		go func() {
-			task, _ := q.next(t.Context())
+			task, _ := q.next(t.Context(), maxClaim)
 			got <- task
 		}()
 		synctest.Wait()
@@ -88,7 +88,7 @@ func TestJobIsHandedOutOnce(t *testing.T) {
 		q := scannedQueue(t, 2, key{1, 1})
 		takeOne(t, q)
 		q.rescan()
-		if got, _ := q.next(t.Context()); !got.scan {
+		if got, _ := q.next(t.Context(), maxClaim); !got.scan {
 			t.Fatalf("next gives %+v, want a scan", got)
 		}
 		q.scanFound([]key{{1, 1}}, nil) // still pending: it is being worked on
@@ -118,7 +118,7 @@ func TestFailingJobWaitsLongerEachTimeAndNeverLongerThanAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, time.Hour, false)
 		defer q.close()
-		q.next(t.Context())
+		q.next(t.Context(), maxClaim)
 		q.scanFound([]key{{1, 1}}, nil)
 		var waits []time.Duration
 		for range 12 {
@@ -143,7 +143,7 @@ func TestLostRaceIsRedoneWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, time.Hour, false)
 		defer q.close()
-		q.next(t.Context())
+		q.next(t.Context(), maxClaim)
 		q.scanFound([]key{{1, 1}}, nil)
 		k := takeOne(t, q)
 		for range 30 {
@@ -181,7 +181,7 @@ func TestLargePoolIsReadPageByPage(t *testing.T) {
 		defer q.close()
 		seen := make(map[key]bool)
 		for len(seen) < jobs {
-			task, ok := q.next(t.Context())
+			task, ok := q.next(t.Context(), maxClaim)
 			if !ok {
 				t.Fatal("the queue ended")
 			}
@@ -218,11 +218,11 @@ func TestRescanAskedForDuringAScanIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, time.Hour, false)
 		defer q.close()
-		q.next(t.Context())
+		q.next(t.Context(), maxClaim)
 		q.rescan() // LISTEN began after that scan's snapshot
 		q.scanFound(nil, nil)
 		begin := time.Now()
-		if task, ok := q.next(t.Context()); !ok || !task.scan || time.Since(begin) != 0 {
+		if task, ok := q.next(t.Context(), maxClaim); !ok || !task.scan || time.Since(begin) != 0 {
 			t.Errorf("next gives %+v after %s, want a scan at once", task, time.Since(begin))
 		}
 	})
@@ -232,11 +232,11 @@ func TestFailedScanIsTriedAgainLaterEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, time.Hour, false)
 		defer q.close()
-		q.next(t.Context())
+		q.next(t.Context(), maxClaim)
 		for i := range 12 {
 			q.scanFailed()
 			begin := time.Now()
-			if task, ok := q.next(t.Context()); !ok || !task.scan {
+			if task, ok := q.next(t.Context(), maxClaim); !ok || !task.scan {
 				t.Fatalf("next gives %+v", task)
 			}
 			limit := min(100*time.Millisecond<<i, 15*time.Second)
@@ -251,7 +251,7 @@ func TestFewJobsAreSharedAmongTheSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := scannedQueue(t, 4, key{1, 1}, key{2, 1}, key{3, 1}, key{4, 1})
 		for range 4 {
-			if task, ok := q.next(t.Context()); !ok || len(task.keys) != 1 {
+			if task, ok := q.next(t.Context(), maxClaim); !ok || len(task.keys) != 1 {
 				t.Errorf("a slot got %+v, want one job", task)
 			}
 		}
@@ -262,12 +262,12 @@ func TestOnceEndsWhenAllIsTriedAndNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(2, time.Millisecond, true)
 		defer q.close()
-		q.next(t.Context())
+		q.next(t.Context(), maxClaim)
 		q.scanFound([]key{{1, 1}, {2, 1}}, nil)
 		a, b := takeOne(t, q), takeOne(t, q)
 		ended := make(chan bool)
 		go func() {
-			_, ok := q.next(t.Context())
+			_, ok := q.next(t.Context(), maxClaim)
 			ended <- !ok
 		}()
 		q.done(failed, a) // not again
@@ -290,7 +290,7 @@ func TestQueueEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan bool)
 		go func() {
-			_, ok := q.next(ctx)
+			_, ok := q.next(ctx, maxClaim)
 			ended <- !ok
 		}()
 		synctest.Wait()

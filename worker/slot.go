@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,8 +17,10 @@ import (
 func (w *Worker) slot(ctx, jobs context.Context, q *queue) error {
 	var conn *pgx.Conn
 	defer func() { hangUp(conn) }()
+	// Where workers of other processes are quicker, more jobs are tried at once.
+	tries := 1
 	for {
-		t, ok := q.next(ctx)
+		t, ok := q.next(ctx, tries)
 		if !ok {
 			return nil
 		}
@@ -36,7 +39,12 @@ func (w *Worker) slot(ctx, jobs context.Context, q *queue) error {
 		if t.scan {
 			err = w.scan(ctx, conn, q, t.after)
 		} else {
-			err = w.work(ctx, jobs, conn, q, t.keys)
+			var found bool
+			if found, err = w.work(ctx, jobs, conn, q, t.keys); found {
+				tries = max(tries/2, 1)
+			} else {
+				tries = min(tries*4, maxClaim)
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -90,37 +98,35 @@ func (w *Worker) flowGone(ctx context.Context, conn *pgx.Conn, err error) error 
 	return nil
 }
 
-// work claims one of the jobs, and performs it. Its error is final.
-func (w *Worker) work(ctx, jobs context.Context, conn *pgx.Conn, q *queue, keys []key) error {
+// work claims one of the jobs, and performs it. It reports whether there was one
+// to claim. Its error is final.
+func (w *Worker) work(ctx, jobs context.Context, conn *pgx.Conn, q *queue, keys []key) (found bool, err error) {
 	begin := time.Now()
 	job, err := w.pool.claim(ctx, conn, keys)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		q.giveBack(keys)
-		return nil
+		return false, nil
 	case err != nil && conn.IsClosed():
 		q.done(soon, keys...)
 		w.log.Warn("lost the connection", "error", err)
-		return nil
+		return false, nil
 	case err != nil:
 		q.done(failed, keys...)
 		w.undone.Add(1)
 		w.log.Error("could not claim a job", "error", err)
-		return w.flowGone(ctx, conn, err)
+		return false, w.flowGone(ctx, conn, err)
 	case job == nil:
 		q.done(gone, keys...)
-		return nil
+		return false, nil
 	}
 
 	// The jobs before it are gone or locked; the ones after it were not tried.
-	i := 0
-	for keys[i] != job.key() {
-		i++
-	}
+	i := slices.Index(keys, job.key())
 	q.done(gone, keys[:i]...)
 	q.giveBack(keys[i+1:])
 	q.done(w.perform(jobs, conn, job, begin), keys[i])
-	return nil
+	return true, nil
 }
 
 // perform runs the handler for a claimed job and ends the transaction.
