@@ -58,8 +58,12 @@ func (c Config) connConfig(database string) (*pgx.ConnConfig, error) {
 			}
 			name = u.Username
 		}
+		host := c.SocketDir
+		if host == "" { // the server has no sockets in the file system
+			host = "localhost"
+		}
 		// Of a key that is there twice, the last one counts.
-		dsn = "host=" + quote(c.SocketDir) + " port=" + strconv.Itoa(c.Port) + " user=" + quote(name) + " " + dsn
+		dsn = "host=" + quote(host) + " port=" + strconv.Itoa(c.Port) + " user=" + quote(name) + " " + dsn
 	}
 	conn, err := pgx.ParseConfig(dsn)
 	if err != nil {

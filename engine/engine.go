@@ -275,6 +275,9 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 		s.look(ctx, true)
 	case link.Leave:
 		s.leave(ctx, c.Database)
+	case link.StepAside:
+		e := s.stopFollowing(c.Database)
+		s.link.Status(link.Status{Database: e.oid, Name: e.name, Phase: link.Gone})
 	case link.Reload:
 		config, err := parseConfig(c.Settings)
 		if err != nil {
@@ -285,16 +288,21 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 	}
 }
 
-// leave stops following a database that is about to be dropped.
-func (s *supervisor) leave(ctx context.Context, oid uint32) {
+// stopFollowing stops following a database until we are told to look again.
+func (s *supervisor) stopFollowing(oid uint32) entry {
 	s.left[oid] = true
 	m := s.members[oid]
-	e := entry{oid: oid}
-	if m != nil {
-		s.stop(m)
-		delete(s.members, oid)
-		e = m.entry
+	if m == nil {
+		return entry{oid: oid}
 	}
+	s.stop(m)
+	delete(s.members, oid)
+	return m.entry
+}
+
+// leave stops following a database that is about to be dropped.
+func (s *supervisor) leave(ctx context.Context, oid uint32) {
+	e := s.stopFollowing(oid)
 	srv, known := server{s.config}, s.names()
 	s.group.Go("leave", func(ctx context.Context) error {
 		if err := group.Call("leave", func() error { return srv.leave(ctx, e, known) }); err != nil && ctx.Err() == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"time"
 
@@ -198,15 +199,20 @@ func (m *member) ended() bool {
 	return good
 }
 
+// variable matches what may differ between two errors that are the same to a reader:
+// positions of the log, and numbers.
+var variable = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|[0-9]+`)
+
 // failed reports an error, and logs it unless it is the last one again.
 func (m *member) failed(err error) {
 	text := err.Error()
 	m.set(func(s *link.Status) {
 		s.Phase, s.Err = link.BackedOff, text
-		if m.lastErr == text {
+		if key := variable.ReplaceAllString(text, "#"); m.lastErr != key {
+			m.lastErr = key
+		} else {
 			return
 		}
-		m.lastErr = text
 		var attrs []any
 		if errors.Is(err, wal.ErrNotLogical) {
 			attrs = []any{"hint", `Set wal_level to "logical" and restart the server.`}

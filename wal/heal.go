@@ -94,12 +94,12 @@ func (h *healer) run(ctx context.Context, snapshot, slot string, point LSN, syst
 const sqlUnseen = `declare unseen no scroll cursor for
 select f.xmin, not exists (select from %[2]s b where b.wid = f.wid and b.version = (f._stamp).version - 1),
        f.wid, f._stamp%[3]s
-  from %[1]s f
+  from only %[1]s f
  where (f._stamp).version is not null
    and not exists (select from %[2]s t where t.wid = f.wid and t.version = (f._stamp).version)`
 
 func (h *healer) flow(ctx context.Context, f *flow) (int, error) {
-	rel, err := h.describe(ctx, f)
+	rel, err := describe(ctx, h.conn, f)
 	if err != nil {
 		return 0, err
 	}
@@ -125,31 +125,6 @@ func (h *healer) flow(ctx context.Context, f *flow) (int, error) {
 func (h *healer) exec(ctx context.Context, sql string) error {
 	_, err := h.conn.PgConn().Exec(ctx, sql).ReadAll()
 	return err
-}
-
-// describe lists the columns as a Relation message does, wid and the stamp first.
-func (h *healer) describe(ctx context.Context, f *flow) (*relation, error) {
-	rows, err := h.conn.Query(ctx, `
-select attname::text, atttypid from pg_attribute
- where attrelid = $1 and attnum > 0 and not attisdropped and attgenerated = ''
- order by case attname when 'wid' then -1 when '_stamp' then 0 else attnum end`, f.relation)
-	if err != nil {
-		return nil, fmt.Errorf("read the columns: %w", err)
-	}
-	r := &relation{name: f.name, wid: 0, stamp: 1}
-	var name string
-	var typ uint32
-	_, err = pgx.ForEachRow(rows, []any{&name, &typ}, func() error {
-		r.columns = append(r.columns, column{name: name, key: quoteJSON(name) + ":", typ: typ})
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the columns: %w", err)
-	}
-	if len(r.columns) < 2 || r.columns[0].name != widColumn || r.columns[1].name != stampColumn {
-		return nil, fmt.Errorf("%s has no %s and %s", f.table, widColumn, stampColumn)
-	}
-	return r, nil
 }
 
 func (h *healer) chunk(ctx context.Context, f *flow, rel *relation) (int, error) {

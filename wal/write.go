@@ -41,6 +41,7 @@ const (
 	stepFence     step = "store the applied position"
 	stepWaypoint  step = "log the running transactions"
 	stepPrepare   step = "prepare the statements"
+	stepState     step = "read wed_flow"
 	stepTrace     step = "write wed_trace"
 	stepJobs      step = "write job_pool"
 	stepNotify    step = "notify"
