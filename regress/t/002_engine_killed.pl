@@ -17,7 +17,12 @@ my $started = $node->safe_psql('postgres', 'select pg_postmaster_start_time()');
 my $session = $node->background_psql('postgres');
 $session->query_safe('create temporary table witness as select pg_backend_pid() as pid');
 
-my $wid = 0;
+# it shares nothing with the server that it could damage
+my $maps = slurp_file("/proc/$engine/maps");
+unlike($maps, qr{/dev/zero|/SYSV|/dev/shm/PostgreSQL}, 'the engine has no shared memory of the server');
+like($maps, qr{/wed_sql_engine\.so}, '... and is the one that runs the library');
+
+my $wid;
 foreach my $signal (qw(KILL SEGV TERM ABRT BUS ILL FPE INT QUIT HUP PIPE USR1 USR2 KILL))
 {
 	# one state matched before, one in flight, one written while it is away
@@ -56,6 +61,9 @@ my $log = slurp_file($node->logfile);
 like($log, qr/^\S+ \S+ \S+ \[\d+\] wed_sql LOG:  wed_sql engine \(PID \d+\) was terminated by signal 9: Killed$/m, 'the log says what happened');
 unlike($log, qr/ (PANIC|FATAL): |server process .* was terminated|all server processes terminated/, 'and nothing worse');
 unlike($log, qr/ wed_sql (WARNING|ERROR): /, 'without a warning');
+
+my ($resident) = slurp_file("/proc/" . wait_for_engine($node) . "/status") =~ /^VmRSS:\s+(\d+) kB/m;
+cmp_ok($resident, '<', 64 * 1024, 'it is smaller than 64 MiB');
 
 $session->quit;
 $node->stop;
