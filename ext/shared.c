@@ -37,7 +37,7 @@ typedef struct DatabaseStatus
 {
 	Oid			datid;			/* InvalidOid: free */
 	char		state;
-	bool		leave_requested;	/* somebody drops this database */
+	char		leave_requested;	/* how, or 0 */
 	XLogRecPtr	applied_lsn;
 	XLogRecPtr	flushed_lsn;
 	int64		commit_time;	/* of the newest state applied, 0 if unknown */
@@ -335,28 +335,26 @@ wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble)
 	return applied;
 }
 
-/* A database that the engine is to leave, or InvalidOid. */
-Oid
-wed_shared_take_leave_request(void)
+/* A database that the engine is to leave, and how; 0 if there is none. */
+char
+wed_shared_take_leave_request(Oid *datid)
 {
-	Oid			datid = InvalidOid;
+	char		how = 0;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shared->ndatabases && !OidIsValid(datid); i++)
+	for (int i = 0; i < shared->ndatabases && how == 0; i++)
 	{
-		if (shared->databases[i].leave_requested)
-		{
-			shared->databases[i].leave_requested = false;
-			datid = shared->databases[i].datid;
-		}
+		how = shared->databases[i].leave_requested;
+		shared->databases[i].leave_requested = 0;
+		*datid = shared->databases[i].datid;
 	}
 	LWLockRelease(shared->lock);
-	return datid;
+	return how;
 }
 
 /* False if the engine is not there, and can be asked nothing. */
 static bool
-request_leave(Oid datid)
+request_leave(Oid datid, char how)
 {
 	DatabaseStatus *database;
 	bool		requested = false;
@@ -365,7 +363,8 @@ request_leave(Oid datid)
 	database = find_database(datid);
 	if (database != NULL && shared->worker_latch != NULL)
 	{
-		database->leave_requested = requested = true;
+		database->leave_requested = how;
+		requested = true;
 		SetLatch(shared->worker_latch);
 	}
 	LWLockRelease(shared->lock);
@@ -384,15 +383,16 @@ is_followed(Oid datid)
 }
 
 /*
- * Has the engine leave a database, with its slot, and waits until it has, but
- * no longer than timeout_ms. Whoever asks must have the right to drop it.
+ * Has the engine leave a database, and waits until it has, but no longer than
+ * timeout_ms. Whoever asks must own it. It comes back when it is told to look
+ * for databases again.
  */
 void
-wed_shared_leave_database(Oid datid, int64 timeout_ms)
+wed_shared_leave_database(Oid datid, char how, int64 timeout_ms)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 
-	if (shared == NULL || !request_leave(datid))
+	if (shared == NULL || !request_leave(datid, how))
 		return;
 	ConditionVariablePrepareToSleep(&shared->applied);
 	while (is_followed(datid))

@@ -18,6 +18,7 @@
 #include "catalog/pg_extension.h"
 #include "catalog/pg_publication.h"
 #include "commands/dbcommands.h"
+#include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
@@ -37,12 +38,13 @@ int			wed_discovery_interval = 60;
 int			wed_max_databases = 128;
 int			wed_completes_tgid = 0;
 
-/* how long DROP DATABASE waits for the engine to leave, at the most */
+/* how long a command waits for the engine to leave a database, at the most */
 #define LEAVE_TIMEOUT_MS 5000
 
 static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_process_utility_hook = NULL;
 static bool discovery_at_commit = false;
+static bool discovery_at_end = false;	/* of the transaction, committed or not */
 
 void		_PG_init(void);
 
@@ -113,14 +115,13 @@ define_settings(void)
  * dropped the extension has committed: before that, it would see nothing new.
  */
 static void
-discover_after_commit(XactEvent event, void *arg)
+discover_after_transaction(XactEvent event, void *arg)
 {
-	if (!discovery_at_commit)
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	if (event == XACT_EVENT_COMMIT)
+	if (discovery_at_end || (discovery_at_commit && event == XACT_EVENT_COMMIT))
 		wed_shared_request_discovery();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		discovery_at_commit = false;
+	discovery_at_end = discovery_at_commit = false;
 }
 
 static void
@@ -145,34 +146,74 @@ owns_database(Oid datid)
 }
 
 /*
- * DROP DATABASE is refused while a logical slot of the database is in use: so
- * the engine leaves it first. If it is not dropped after all, the engine finds
- * it again.
+ * The database that a command needs to have for itself, and how the engine,
+ * which would be in its way, is to leave it; NULL if there is none.
+ */
+static const char *
+database_to_leave(Node *command, char *how)
+{
+	ListCell   *cell;
+
+	*how = WED_STEP_ASIDE;
+	switch (nodeTag(command))
+	{
+		case T_DropdbStmt:
+			*how = WED_LEAVE_AND_DROP_SLOT;
+			return castNode(DropdbStmt, command)->dbname;
+		case T_RenameStmt:
+			if (castNode(RenameStmt, command)->renameType == OBJECT_DATABASE)
+				return castNode(RenameStmt, command)->subname;
+			return NULL;
+		case T_AlterDatabaseStmt:
+			foreach(cell, castNode(AlterDatabaseStmt, command)->options)
+			{
+				if (strcmp(lfirst_node(DefElem, cell)->defname, "tablespace") == 0)
+					return castNode(AlterDatabaseStmt, command)->dbname;
+			}
+			return NULL;
+		case T_CreatedbStmt:
+			foreach(cell, castNode(CreatedbStmt, command)->options)
+			{
+				DefElem    *option = lfirst_node(DefElem, cell);
+
+				if (strcmp(option->defname, "template") == 0 && option->arg != NULL)
+					return defGetString(option);
+			}
+			return NULL;
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * Commands on a whole database are refused while others are connected to it,
+ * and DROP DATABASE while a logical slot of it is in use: so the engine leaves
+ * first, and looks for databases again afterwards, whatever came of it.
  */
 static void
-leave_dropped_database(PlannedStmt *pstmt, const char *query, bool read_only_tree,
-					   ProcessUtilityContext context, ParamListInfo params,
-					   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+					 ProcessUtilityContext context, ParamListInfo params,
+					 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
 	ProcessUtility_hook_type next = prev_process_utility_hook ? prev_process_utility_hook : standard_ProcessUtility;
-	Oid			datid;
+	char		how;
+	const char *name = database_to_leave(pstmt->utilityStmt, &how);
+	Oid			datid = name ? get_database_oid(name, true) : InvalidOid;
 
-	if (!IsA(pstmt->utilityStmt, DropdbStmt))
+	if (!OidIsValid(datid) || datid == MyDatabaseId || !owns_database(datid))
 	{
 		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
 		return;
 	}
 
-	datid = get_database_oid(castNode(DropdbStmt, pstmt->utilityStmt)->dbname, true);
-	if (OidIsValid(datid) && datid != MyDatabaseId && owns_database(datid))
-		wed_shared_leave_database(datid, LEAVE_TIMEOUT_MS);
+	wed_shared_leave_database(datid, how, LEAVE_TIMEOUT_MS);
 	PG_TRY();
 	{
 		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
 	}
 	PG_FINALLY();
 	{
-		wed_shared_request_discovery();
+		discovery_at_end = true;
 	}
 	PG_END_TRY();
 }
@@ -213,7 +254,7 @@ void
 _PG_init(void)
 {
 	define_settings();
-	RegisterXactCallback(discover_after_commit, NULL);
+	RegisterXactCallback(discover_after_transaction, NULL);
 
 	/*
 	 * Loaded into a single session, the guard works, but there is neither an
@@ -226,7 +267,7 @@ _PG_init(void)
 	prev_object_access_hook = object_access_hook;
 	object_access_hook = notice_drop_extension;
 	prev_process_utility_hook = ProcessUtility_hook;
-	ProcessUtility_hook = leave_dropped_database;
+	ProcessUtility_hook = leave_database_alone;
 
 	/* pg_upgrade runs the server for itself alone */
 	if (!IsBinaryUpgrade)

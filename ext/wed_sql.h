@@ -121,6 +121,10 @@ extern int	wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int3
 /* joblock.c */
 extern bool wed_job_lock_held(int64 wid, int32 tgid);
 
+/* how the engine can be told to leave a database */
+#define WED_LEAVE_AND_DROP_SLOT 'D'
+#define WED_STEP_ASIDE			'P'
+
 /* shared.c */
 typedef enum WedDatabaseState
 {
@@ -149,8 +153,8 @@ extern void wed_shared_engine_started(pid_t pid);
 extern void wed_shared_engine_ended(void);
 extern bool wed_shared_take_discovery_request(void);
 extern void wed_shared_request_discovery(void);
-extern Oid	wed_shared_take_leave_request(void);
-extern void wed_shared_leave_database(Oid datid, int64 timeout_ms);
+extern char wed_shared_take_leave_request(Oid *datid);
+extern void wed_shared_leave_database(Oid datid, char how, int64 timeout_ms);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
 extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);

@@ -149,14 +149,15 @@ static void
 pass_on_requests(void)
 {
 	Oid			datid;
+	char		how;
 
 	if (wed_shared_take_discovery_request())
 		wed_engine_send(engine.link, 'R', "", 0);
-	while (OidIsValid(datid = wed_shared_take_leave_request()))
+	while ((how = wed_shared_take_leave_request(&datid)) != 0)
 	{
 		uint32		number = pg_hton32(datid);
 
-		wed_engine_send(engine.link, 'D', (char *) &number, sizeof(number));
+		wed_engine_send(engine.link, how, (char *) &number, sizeof(number));
 	}
 }
 
