@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wed-sql/wed_sql/internal/servertest"
 )
 
 // What the tests against a server share. They run when WED_SQL_TEST_CONN is a
@@ -38,7 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	restore, err := prepareServer(ctx, dsn)
+	restore, err := servertest.Prepare(ctx, dsn, template, "select wed_sql.create_flow('travel'); set search_path = travel;"+figure2)
 	cancel()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the server:", err)
@@ -50,74 +52,6 @@ func TestMain(m *testing.M) {
 		status = 1
 	}
 	os.Exit(status)
-}
-
-// prepareServer makes the template of the tests' databases and switches the
-// server's engine off.
-func prepareServer(ctx context.Context, dsn string) (restore func() error, err error) {
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, err
-	}
-	config.Database = template
-	for _, sql := range []string{
-		"drop database if exists " + template + " with (force)",
-		"create database " + template,
-	} {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return nil, err
-		}
-	}
-	inside, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	// Once the engine follows this database, its end is seen in the end of its sessions.
-	for _, sql := range []string{"create extension wed_sql", "select wed_sql.sync('30 s')",
-		"select wed_sql.create_flow('travel'); set search_path = travel;" + figure2} {
-		if err == nil {
-			_, err = inside.PgConn().Exec(ctx, sql).ReadAll()
-		}
-	}
-	if err = errors.Join(err, inside.Close(ctx)); err != nil {
-		return nil, err
-	}
-	set := func(ctx context.Context, conn *pgx.Conn, sql string) error {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return err
-		}
-		_, err := conn.Exec(ctx, "select pg_reload_conf()")
-		return err
-	}
-	if err := set(ctx, conn, "alter system set wed_sql.enabled = off"); err != nil {
-		return nil, err
-	}
-	for n := 1; n > 0; {
-		if err := conn.QueryRow(ctx, "select count(*) from pg_stat_activity where application_name = 'wed_sql engine'").Scan(&n); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active and datoid = (select oid from pg_database where datname = $1)", template); err != nil {
-		return nil, err
-	}
-	return func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, dsn)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close(ctx) }()
-		if _, err := conn.Exec(ctx, "drop database "+template); err != nil {
-			return err
-		}
-		return set(ctx, conn, "alter system reset wed_sql.enabled")
-	}, nil
 }
 
 // server is a database of a test's own, with the extension and the flow travel.

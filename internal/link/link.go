@@ -30,6 +30,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -137,7 +138,7 @@ func (l *Link) Receive(ctx context.Context, handle func(Command)) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // the latter if it had not read everything
 			return nil
 		case err != nil:
 			return fmt.Errorf("link: read: %w", err)
@@ -159,8 +160,8 @@ func (l *Link) Receive(ctx context.Context, handle func(Command)) error {
 	}
 }
 
-// Send writes what the other methods leave to be sent, until the context ends;
-// then what is left, for a second at most.
+// Send writes what the other methods leave to be sent, until the worker is gone (nil)
+// or the context ends; then what is left, for a second at most.
 func (l *Link) Send(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.SetWriteDeadline(time.Now().Add(drainTimeout)) })
 	defer stop()
@@ -174,8 +175,11 @@ func (l *Link) Send(ctx context.Context) error {
 		packets, applied, counters := l.take(over || !now.Before(nextApplied), over || !now.Before(nextCounters))
 		for _, p := range packets {
 			if _, err := l.conn.Write(p); err != nil {
-				if ctx.Err() != nil {
+				switch {
+				case ctx.Err() != nil:
 					return ctx.Err()
+				case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+					return nil // Receive knows
 				}
 				return fmt.Errorf("link: write: %w", err)
 			}

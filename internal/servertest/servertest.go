@@ -21,6 +21,10 @@ func Prepare(ctx context.Context, dsn, template, setup string) (restore func() e
 	}
 	defer func() { _ = admin.Close(ctx) }()
 	name := pgx.Identifier{template}.Sanitize()
+	// From a run that was killed.
+	if _, err := admin.Exec(ctx, "update pg_database set datistemplate = false where datname = $1", template); err != nil {
+		return nil, err
+	}
 	if err := execute(ctx, admin, "drop database if exists "+name, "create database "+name); err != nil {
 		return nil, err
 	}
@@ -44,7 +48,9 @@ func Prepare(ctx context.Context, dsn, template, setup string) (restore func() e
 			return nil, err
 		}
 	}
-	if err := execute(ctx, admin, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = '"+template+"'"); err != nil {
+	// A template is not followed, also not by the tests.
+	if err := execute(ctx, admin, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = '"+template+"'",
+		"alter database "+name+" is_template true"); err != nil {
 		return nil, err
 	}
 	return func() error {
@@ -55,7 +61,7 @@ func Prepare(ctx context.Context, dsn, template, setup string) (restore func() e
 			return err
 		}
 		defer func() { _ = admin.Close(ctx) }()
-		return execute(ctx, admin, "drop database "+name, "alter system reset wed_sql.enabled", "select pg_reload_conf()")
+		return execute(ctx, admin, "alter database "+name+" is_template false", "drop database "+name, "alter system reset wed_sql.enabled", "select pg_reload_conf()")
 	}, nil
 }
 
