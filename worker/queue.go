@@ -56,9 +56,10 @@ type entry struct {
 // queue knows which jobs are worth trying, and when. It holds hints only: what
 // is really pending is decided by the server when a job is claimed.
 type queue struct {
-	slots  int
-	wakeup time.Duration
-	once   bool
+	slots      int
+	wakeup     time.Duration
+	retryAfter time.Duration
+	once       bool
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -76,10 +77,13 @@ type queue struct {
 	working  int  // number of entries that are taken
 }
 
-func newQueue(slots int, wakeup time.Duration, once bool) *queue {
-	q := &queue{slots: slots, wakeup: wakeup, once: once, known: make(map[key]*entry)}
+func newQueue(cfg Config) *queue {
+	q := &queue{
+		slots: cfg.Concurrency, wakeup: cfg.Wakeup, retryAfter: cfg.RetryAfter, once: cfg.Once,
+		known: make(map[key]*entry),
+	}
 	q.cond = sync.NewCond(&q.mu)
-	q.timer = time.AfterFunc(wakeup, q.wake)
+	q.timer = time.AfterFunc(q.wakeup, q.wake)
 	return q
 }
 
@@ -264,7 +268,7 @@ func (q *queue) done(o outcome, keys ...key) {
 		case o == completed, o == gone, o == failed && q.once:
 			delete(q.known, k)
 		default:
-			e.due = time.Now().Add(delay(o, e.failures))
+			e.due = time.Now().Add(q.delay(o, e.failures))
 			e.failures++
 			e.phase, e.again = delayed, false
 			heap.Push(&q.delayed, e)
@@ -275,11 +279,11 @@ func (q *queue) done(o outcome, keys ...key) {
 
 // delay is how long a job waits before its next attempt: twice as long after
 // each failure, up to a limit, and never quite the same.
-func delay(o outcome, failures int) time.Duration {
+func (q *queue) delay(o outcome, failures int) time.Duration {
 	if o == soon {
 		return backoff(10*time.Millisecond, time.Second, failures)
 	}
-	return backoff(500*time.Millisecond, time.Minute, failures)
+	return backoff(q.retryAfter, max(time.Minute, q.retryAfter), failures)
 }
 
 func backoff(first, limit time.Duration, failures int) time.Duration {

@@ -11,7 +11,7 @@ import (
 // scannedQueue returns a queue that has just read a pool with these jobs.
 func scannedQueue(t *testing.T, slots int, keys ...key) *queue {
 	t.Helper()
-	q := newQueue(slots, 5*time.Second, false)
+	q := newQueue(Config{Concurrency: slots, Wakeup: 5 * time.Second, RetryAfter: DefaultRetryAfter})
 	t.Cleanup(q.close)
 	if got, ok := q.next(t.Context(), maxClaim); !ok || !got.scan {
 		t.Fatalf("a new queue gives %+v, want a scan", got)
@@ -41,7 +41,7 @@ func within(t *testing.T, q *queue, d time.Duration) (task, bool) {
 
 func TestPoolIsReadBeforeAnythingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, time.Second, false)
+		q := newQueue(Config{Concurrency: 1, Wakeup: time.Second, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.notified(key{1, 1})
 		if got, _ := q.next(t.Context(), maxClaim); !got.scan || !got.after.firedAt.IsZero() {
@@ -116,7 +116,7 @@ func TestJobFiredAnewWhileItCommitsIsNotForgotten(t *testing.T) {
 
 func TestFailingJobWaitsLongerEachTimeAndNeverLongerThanAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, time.Hour, false)
+		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.scanFound([]key{{1, 1}}, nil)
@@ -141,7 +141,7 @@ func TestFailingJobWaitsLongerEachTimeAndNeverLongerThanAMinute(t *testing.T) {
 
 func TestLostRaceIsRedoneWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, time.Hour, false)
+		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.scanFound([]key{{1, 1}}, nil)
@@ -177,7 +177,7 @@ func TestNotificationEndsTheWaitOfAFailedJob(t *testing.T) {
 func TestLargePoolIsReadPageByPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs = 3*pageSize + 10
-		q := newQueue(1, time.Hour, false)
+		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		seen := make(map[key]bool)
 		for len(seen) < jobs {
@@ -216,7 +216,7 @@ func TestLargePoolIsReadPageByPage(t *testing.T) {
 
 func TestRescanAskedForDuringAScanIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, time.Hour, false)
+		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.rescan() // LISTEN began after that scan's snapshot
@@ -230,7 +230,7 @@ func TestRescanAskedForDuringAScanIsNotLost(t *testing.T) {
 
 func TestFailedScanIsTriedAgainLaterEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, time.Hour, false)
+		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		for i := range 12 {
@@ -260,7 +260,7 @@ func TestFewJobsAreSharedAmongTheSlots(t *testing.T) {
 
 func TestOnceEndsWhenAllIsTriedAndNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(2, time.Millisecond, true)
+		q := newQueue(Config{Concurrency: 2, Wakeup: time.Millisecond, RetryAfter: DefaultRetryAfter, Once: true})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.scanFound([]key{{1, 1}, {2, 1}}, nil)

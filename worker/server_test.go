@@ -123,7 +123,7 @@ func (s *server) untilAllFinal() {
 // that a test which needs no wake-up proves that none was needed.
 func (s *server) config(transition string, h Handler) Config {
 	return Config{
-		DSN: s.dsn, Flow: s.flow, Transition: transition, Handler: h, Wakeup: time.Hour,
+		DSN: s.dsn, Flow: s.flow, Transition: transition, Handler: h, Wakeup: time.Hour, RetryAfter: 10 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(testWriter{s.T}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

@@ -14,6 +14,9 @@ import (
 // DefaultWakeup is how often a worker reads the job pool when Config.Wakeup is 0.
 const DefaultWakeup = 5 * time.Second
 
+// DefaultRetryAfter is how long a failed job waits when Config.RetryAfter is 0.
+const DefaultRetryAfter = 500 * time.Millisecond
+
 // Config says what a worker does. Flow, Transition and Handler are required.
 type Config struct {
 	// DSN is a connection string or URL as libpq takes it. What it leaves out
@@ -39,6 +42,10 @@ type Config struct {
 	// Wakeup is how often the job pool is read in case a notification was lost.
 	// 0 means DefaultWakeup.
 	Wakeup time.Duration
+
+	// RetryAfter is how long a job waits after its first failure, give or take;
+	// it doubles with each further one, up to a minute. 0 means DefaultRetryAfter.
+	RetryAfter time.Duration
 
 	// Once makes Run return when nothing is pending any more. Each job is then
 	// tried one time.
@@ -73,12 +80,17 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: Config.Concurrency is %d", cfg.Concurrency)
 	case cfg.Wakeup < 0:
 		return nil, fmt.Errorf("worker: Config.Wakeup is %s", cfg.Wakeup)
+	case cfg.RetryAfter < 0:
+		return nil, fmt.Errorf("worker: Config.RetryAfter is %s", cfg.RetryAfter)
 	}
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = 1
 	}
 	if cfg.Wakeup == 0 {
 		cfg.Wakeup = DefaultWakeup
+	}
+	if cfg.RetryAfter == 0 {
+		cfg.RetryAfter = DefaultRetryAfter
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -115,7 +127,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Handlers outlive ctx: they are finished, or ended by Abort.
 	jobs, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	q := newQueue(w.cfg.Concurrency, w.cfg.Wakeup, w.cfg.Once)
+	q := newQueue(w.cfg)
 	defer q.close()
 
 	slots, slotsCtx := errgroup.WithContext(ctx)

@@ -22,6 +22,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		"Handler":     {Flow: "f", Transition: "t"},
 		"Concurrency": {Flow: "f", Transition: "t", Handler: nothing, Concurrency: -1},
 		"Wakeup":      {Flow: "f", Transition: "t", Handler: nothing, Wakeup: -1},
+		"RetryAfter":  {Flow: "f", Transition: "t", Handler: nothing, RetryAfter: -1},
 		"connection":  {Flow: "f", Transition: "t", Handler: nothing, DSN: "port=many"},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), name) {

@@ -139,7 +139,7 @@ func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 		d.madeExtension, d.madeSchema = true, !extensionSchema
 	}
 	if _, err := conn.PgConn().Exec(ctx, travel.Rules()).ReadAll(); err != nil {
-		return fmt.Errorf("create the flow %q: %w", demoFlow, err)
+		return needs(fmt.Errorf("create the flow %q: %w", demoFlow, err), rightsOfOwner)
 	}
 	d.madeFlow = true
 	installed, err := requireExtension(ctx, conn)
@@ -151,7 +151,11 @@ func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 
 	_, err = conn.Exec(ctx, fmt.Sprintf("select wed_sql.sync('%d ms')", engineTimeout.Milliseconds()))
 	if sqlState(err) == "WED14" {
-		return &failure{exitFailure, "the engine does not follow this database: " + oneLine(err), d.engineHint(ctx, conn)}
+		hint := engineTrouble(ctx, conn)
+		if hint == "" {
+			hint = "`wedctl status` and the server's log say what it does"
+		}
+		return &failure{exitFailure, fmt.Sprintf("the engine has not followed database %q for %s", database, engineTimeout), hint}
 	}
 	if err != nil {
 		return fmt.Errorf("wait for the engine: %w", err)
@@ -159,17 +163,22 @@ func (d *demo) prepare(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// engineHint says what the engine itself has to say.
-func (d *demo) engineHint(ctx context.Context, conn *pgx.Conn) string {
+// engineTrouble says what is wrong with the engine, "" if nothing is known of that.
+func engineTrouble(ctx context.Context, conn *pgx.Conn) string {
 	_, rows, err := readStatus(ctx, conn)
-	if err == nil {
-		for _, r := range rows {
-			if r.Database == conn.Config().Database && r.Error != nil {
-				return fmt.Sprintf("it is %s; its last error: %s", r.State, *r.Error)
-			}
-		}
+	if err != nil {
+		return ""
 	}
-	return "`wedctl status` and the server's log say what it does"
+	for _, r := range rows {
+		if r.Database != conn.Config().Database || r.State == stateStreaming {
+			continue
+		}
+		if r.Error == nil {
+			return "the engine is " + r.State
+		}
+		return fmt.Sprintf("the engine is %s; its last error: %s", r.State, *r.Error)
+	}
+	return ""
 }
 
 func (d *demo) showRules(ctx context.Context, conn *pgx.Conn) error {

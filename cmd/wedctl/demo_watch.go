@@ -52,7 +52,7 @@ func (d *demo) watch(ctx context.Context, conn *pgx.Conn) error {
 		select {
 		case <-tick.C:
 		case err := <-d.workers.failed:
-			return &failure{exitFailure, err.Error(), "its log:\n" + strings.TrimRight(d.workers.complaints(), "\n")}
+			return &failure{exitFailure, err.Error(), d.workers.complaints()}
 		case <-deadline.C:
 			return d.tooLate(ctx, conn)
 		case <-ctx.Done():
@@ -80,9 +80,12 @@ func (d *demo) tooLate(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return fmt.Errorf("read the trips: %w", err)
 	}
-	hint := d.engineHint(ctx, conn)
-	if s := d.workers.complaints(); s != "" {
-		hint += "; the workers say:\n" + strings.TrimRight(s, "\n")
+	hint := engineTrouble(ctx, conn)
+	if hint == "" {
+		hint = d.workers.complaints()
+	}
+	if hint == "" {
+		hint = "--timeout gives them more time"
 	}
 	return &failure{exitFailure, fmt.Sprintf("after %s, %d of %d trips have ended; not: %s",
 		d.timeout, d.ended, len(d.names), strings.Join(open, ", ")), hint}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -139,10 +140,10 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// complaints returns the ends of the logs of those workers that have logged
-// something worse than information.
+// complaints returns what the workers have logged that is worse than information,
+// "" if there is nothing.
 func (w *workers) complaints() string {
-	var out bytes.Buffer
+	var out strings.Builder
 	for _, c := range w.children {
 		text, err := os.ReadFile(c.log)
 		if err != nil {
@@ -152,10 +153,13 @@ func (w *workers) complaints() string {
 			if bytes.Contains(line, []byte("level=INFO")) || bytes.Contains(line, []byte("level=DEBUG")) {
 				continue
 			}
-			fmt.Fprintf(&out, "  %s: %s\n", c.transition, line)
+			fmt.Fprintf(&out, "\n  %s: %s", c.transition, line)
 		}
 	}
-	return out.String()
+	if out.Len() == 0 {
+		return ""
+	}
+	return "the workers say:" + out.String()
 }
 
 func lastLines(text []byte, n int) [][]byte {

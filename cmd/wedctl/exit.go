@@ -40,7 +40,14 @@ const (
 	hintConnect   = "set PGHOST, PGPORT, PGUSER and PGDATABASE, or give --dsn \"host=... dbname=...\""
 	hintExtension = "run `create extension wed_sql` in this database as a superuser"
 	hintFlow      = "psql's `\\dt *.wed_flow` lists the flows of this database"
-	hintRights    = "a worker's role needs usage on the schemas of the flow and wed_sql, select on job_pool and wed_trig, select and update on wed_flow"
+)
+
+// Rights that a role must be granted.
+const (
+	rightsOfWorker = "usage on the flow's schema, select on its job_pool and wed_trig, select and update on its wed_flow"
+	rightsOfReader = "usage on the flow's schema, select on its wed_trace and wed_trig"
+	rightsOfOwner  = "execute on function wed_sql.create_flow(text) and wed_sql.drop_flow(text), create on the database"
+	rightsOfStatus = "membership in pg_monitor"
 )
 
 // explain turns any error into what to say, what to do, and how to exit.
@@ -57,8 +64,8 @@ func explain(err error) *failure {
 	case errors.Is(err, worker.ErrNoTransition):
 		f.code, f.hint = exitNotFound, "the transitions of a flow are in the column trname of its wed_trig"
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		f.code, f.hint = exitConnect, hintConnect
+	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		f.code, f.message, f.hint = exitConnect, oneLine(e), hintConnect
 		return f
 	}
 	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
@@ -71,11 +78,28 @@ func explain(err error) *failure {
 			f.message += ": " + e.Detail
 		}
 		f.hint = e.Hint
-		if e.Code == "42501" && f.hint == "" {
-			f.hint = hintRights
-		}
 	}
 	return f
+}
+
+// needs says which rights are missing when err is about rights.
+func needs(err error, rights string) error {
+	if sqlState(err) != "42501" {
+		return err
+	}
+	f := explain(err)
+	if f.hint == "" {
+		f.hint = "it takes " + rights
+	}
+	return f
+}
+
+// sqlState returns the SQLSTATE that err carries, or "".
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
 }
 
 // oneLine joins the lines of an error, for pgx's have several.

@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 )
 
@@ -80,10 +78,7 @@ func showStatus(ctx context.Context, con *console, conn *pgx.Conn, asJSON bool) 
 	}
 	raw, rows, err := readStatus(ctx, conn)
 	if err != nil {
-		if sqlState(err) == "42501" {
-			return &failure{exitFailure, oneLine(err), "it is for members of pg_monitor: `grant pg_monitor to <role>`"}
-		}
-		return err
+		return needs(err, rightsOfStatus)
 	}
 	if asJSON {
 		err = writeJSON(con.out, raw)
@@ -204,12 +199,4 @@ func byteSize(n int64) string {
 		value, units = value/unit, units[1:]
 	}
 	return fmt.Sprintf("%.1f %s", value, units[0])
-}
-
-// sqlState returns the SQLSTATE that err carries, or "".
-func sqlState(err error) string {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return e.Code
-	}
-	return ""
 }

@@ -49,12 +49,12 @@ were pending then (left out on a narrow terminal), and what it changed.`,
 			defer hangUp(conn)
 			flow := c.String("flow")
 			if err := requireFlow(c.Context, conn, flow); err != nil {
-				return err
+				return needs(err, rightsOfReader)
 			}
 			lines, err := readTrace(c.Context, conn, flow, "where t.wid = $1 order by t.version", wid)
 			switch {
 			case err != nil:
-				return err
+				return needs(err, rightsOfReader)
 			case len(lines) == 0:
 				return notFound(fmt.Sprintf("`select * from %s.wed_instance` lists the instances", quoted(flow)),
 					"flow %q has no history of an instance %d", flow, wid)

@@ -54,6 +54,7 @@ one ends them. With --once, exit status 1 says that some job was rolled back.`,
 			&cli.StringFlag{Name: "transition", Aliases: []string{"t"}, Usage: "`NAME` of the transition"},
 			&cli.IntFlag{Name: "concurrency", Aliases: []string{"c"}, Value: 1, Usage: "run up to `N` commands side by side"},
 			&cli.DurationFlag{Name: "wakeup", Value: worker.DefaultWakeup, Usage: "look for jobs at least every `INTERVAL`"},
+			&cli.DurationFlag{Name: "retry-after", Value: worker.DefaultRetryAfter, Usage: "`TIME` that a failed job waits, twice as long each time, up to a minute"},
 			&cli.BoolFlag{Name: "once", DisableDefaultText: true, Usage: "do what is pending, then exit"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, DisableDefaultText: true, Usage: "log only what goes wrong"},
 			&cli.BoolFlag{
@@ -78,6 +79,8 @@ func runWorker(c *cli.Context, con *console) error {
 		return usagef("--concurrency is at least 1")
 	case c.Duration("wakeup") < time.Millisecond:
 		return usagef("--wakeup is at least 1ms")
+	case c.Duration("retry-after") < time.Millisecond:
+		return usagef("--retry-after is at least 1ms")
 	}
 	level := slog.LevelDebug
 	if c.Bool("quiet") {
@@ -95,6 +98,7 @@ func runWorker(c *cli.Context, con *console) error {
 		Handler:     cmd.perform,
 		Concurrency: c.Int("concurrency"),
 		Wakeup:      c.Duration("wakeup"),
+		RetryAfter:  c.Duration("retry-after"),
 		Once:        c.Bool("once"),
 		Logger:      log,
 	})
@@ -105,7 +109,7 @@ func runWorker(c *cli.Context, con *console) error {
 	if c.Bool("stop-on-eof") {
 		eof = con.in
 	}
-	return runUntilTold(c.Context, w, eof)
+	return needs(runUntilTold(c.Context, w, eof), rightsOfWorker)
 }
 
 // runUntilTold runs the worker until a signal comes or eof, if there is one,
