@@ -53,7 +53,7 @@ unless --keep is given.`,
 			d := &demo{con: con, dsn: dsn(c), keep: c.Bool("keep"), pace: c.Duration("pace"), timeout: c.Duration("timeout")}
 			err := d.run(ctx)
 			if err != nil && ctx.Err() != nil {
-				err = &failure{code: exitFailure, message: "interrupted"}
+				err = &failure{code: exitFailure, message: "interrupted; " + d.leaves()}
 			}
 			if e := d.cleanUp(); err == nil {
 				err = e
@@ -236,6 +236,14 @@ func (d *demo) startTrips(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("read the trips: %w", err)
 	}
 	return nil
+}
+
+// leaves says what cleanUp is going to leave.
+func (d *demo) leaves() string {
+	if d.keep && d.madeFlow {
+		return "the flow " + demoFlow + " is kept"
+	}
+	return "what the demo had made is removed"
 }
 
 // cleanUp removes all that the run has made, also when it was interrupted.
