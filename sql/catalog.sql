@@ -71,14 +71,14 @@ select pg_catalog.pg_extension_config_dump('wed_sql.rule', '');
 
 -- The stamp that the guard puts on each state; the follower reads nothing else.
 create type wed_sql.stamp as (
-    version bigint,
-    rules   bigint,
-    by      integer,
-    pending integer[],
-    matched integer[],
-    final   boolean,
-    error   text,
-    trw     text
+    version    bigint,
+    rules      bigint,
+    written_by integer,
+    pending    integer[],
+    matched    integer[],
+    final      boolean,
+    error      text,
+    trw        text
 );
 
 comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, the error of a condition that failed, and the name of the transition that wrote it';

@@ -48,7 +48,7 @@ begin
             fired_at timestamp with time zone not null,
             constraint job_pool_pkey primary key (wid, tgid)
         ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-        create index job_pool_trname on %1$I.job_pool (trname, fired_at);
+        create index job_pool_trname on %1$I.job_pool (trname, fired_at, wid, tgid);
         create table %1$I.wed_trace (
             wid     bigint not null,
             version bigint not null,
@@ -68,7 +68,7 @@ begin
                case when (f._stamp).final then 'F'
                     when (f._stamp).error is not null
                       or (cardinality((f._stamp).matched) = 0
-                          and (f._stamp).pending <@ array[(f._stamp).by]) then 'E'
+                          and (f._stamp).pending <@ array[(f._stamp).written_by]) then 'E'
                     else 'R' end::"char" as status,
                array(select j.trname from %1$I.job_pool j where j.wid = f.wid order by j.tgid) as pending,
                t.tstmp as since,

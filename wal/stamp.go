@@ -30,7 +30,7 @@ const stampFields = 8
 
 // ParseStamp reads the text of a wed_sql.stamp as PostgreSQL's record_out writes it:
 //
-//	(version,rules,by,pending,matched,final,error,trw)
+//	(version,rules,written_by,pending,matched,final,error,trw)
 //
 // Fields that a later version of the extension may add behind these are ignored.
 func ParseStamp(text string) (Stamp, error) {
