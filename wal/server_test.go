@@ -97,7 +97,11 @@ func newServer(t *testing.T) *server {
 			t.Error(err)
 		}
 	})
-	s := &server{T: t, ctx: ctx, config: admin.Config().Copy(), log: &recorder{t: t}}
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{T: t, ctx: ctx, config: config, log: &recorder{t: t}}
 	s.config.Database = name
 	s.conn = s.connect()
 	s.oid = get[uint32](s, "select oid from pg_database where datname = current_database()")

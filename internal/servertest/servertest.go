@@ -25,7 +25,8 @@ func Prepare(ctx context.Context, dsn, template, setup string) (restore func() e
 	if _, err := admin.Exec(ctx, "update pg_database set datistemplate = false where datname = $1", template); err != nil {
 		return nil, err
 	}
-	if err := execute(ctx, admin, "drop database if exists "+name, "create database "+name); err != nil {
+	if err := execute(ctx, admin, "alter system reset wed_sql.enabled", "select pg_reload_conf()",
+		"drop database if exists "+name, "create database "+name); err != nil {
 		return nil, err
 	}
 	config := admin.Config().Copy()
