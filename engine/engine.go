@@ -181,6 +181,9 @@ func (s *supervisor) discovered(ctx context.Context, d discovery) time.Duration 
 	if s.lastErr != "" {
 		s.log.Info("the databases can be listed again")
 	}
+	if !s.failing.IsZero() {
+		s.link.Status(link.Status{Phase: link.Gone})
+	}
 	s.lastErr, s.pause, s.failing = "", 0, time.Time{}
 
 	there := make(map[uint32]bool, len(d.databases))
@@ -230,6 +233,8 @@ func (s *supervisor) discoveryFailed(err error) time.Duration {
 		s.lastErr = err.Error()
 		s.log.Warn("cannot list the databases, will try again", "err", err)
 	}
+	// Of no database: it is shown for those that cannot be looked at.
+	s.link.Status(link.Status{Phase: link.BackedOff, Err: err.Error()})
 	s.pause = min(2*s.pause, lastPause)
 	if time.Since(s.failing) < patience {
 		s.pause = min(s.pause, time.Second)

@@ -33,9 +33,12 @@
 
 #define ERROR_SIZE 512
 
+/* the engine's report on databases that it has not been able to look at */
+#define ANY_DATABASE InvalidOid
+
 typedef struct DatabaseStatus
 {
-	Oid			datid;			/* InvalidOid: free */
+	Oid			datid;			/* or ANY_DATABASE */
 	char		state;
 	char		leave_requested;	/* how, or 0 */
 	XLogRecPtr	applied_lsn;
@@ -298,12 +301,14 @@ describe_trouble(void)
 
 	LWLockAcquire(shared->lock, LW_SHARED);
 	database = find_database(MyDatabaseId);
+	if (database == NULL)
+		database = find_database(ANY_DATABASE);
 	if (shared->engine_pid == 0)
 		trouble = pstrdup(wed_enabled ? "The engine is not running." : "The engine is off: wed_sql.enabled.");
 	else if (database == NULL)
 		trouble = pstrdup("The engine has not found this database yet.");
 	else if (database->state == WED_DB_BACKING_OFF)
-		trouble = psprintf("The engine cannot work here: %s", database->error);
+		trouble = psprintf("The engine cannot do its work: %s", database->error);
 	else
 		trouble = psprintf("The engine is behind, at %X/%X.", LSN_FORMAT_ARGS(database->applied_lsn));
 	LWLockRelease(shared->lock);
@@ -492,7 +497,7 @@ wed_engine_status(PG_FUNCTION_ARGS)
 	pid_t		engine_pid;
 	TimestampTz engine_started;
 	int64		engine_starts;
-	bool		this_is_known;
+	DatabaseStatus *this;
 
 	require_shared();
 #if PG_VERSION_NUM >= 150000
@@ -517,20 +522,26 @@ wed_engine_status(PG_FUNCTION_ARGS)
 	LWLockAcquire(shared->lock, LW_SHARED);
 	ndatabases = shared->ndatabases;
 	memcpy(databases, shared->databases, ndatabases * sizeof(DatabaseStatus));
+	this = find_database(MyDatabaseId);
 	engine_pid = shared->engine_pid;
 	engine_started = shared->engine_started;
 	engine_starts = shared->engine_starts;
-	this_is_known = find_database(MyDatabaseId) != NULL;
 	LWLockRelease(shared->lock);
 
 	/* who asks is told, also when the engine has not come here yet */
-	if (!this_is_known)
+	if (this == NULL)
 	{
-		DatabaseStatus *database = &databases[ndatabases++];
+		DatabaseStatus *database = &databases[ndatabases];
 
 		memset(database, 0, sizeof(DatabaseStatus));
-		database->datid = MyDatabaseId;
 		database->state = WED_DB_STARTING;
+		for (int i = 0; i < ndatabases; i++)
+		{
+			if (databases[i].datid == ANY_DATABASE)
+				*database = databases[i];
+		}
+		ndatabases++;
+		database->datid = MyDatabaseId;
 		namestrcpy(&database->datname, get_database_name(MyDatabaseId));
 	}
 
@@ -539,6 +550,9 @@ wed_engine_status(PG_FUNCTION_ARGS)
 		DatabaseStatus *database = &databases[i];
 		Datum		values[NCOLUMNS] = {0};
 		bool		nulls[NCOLUMNS] = {false};
+
+		if (database->datid == ANY_DATABASE)
+			continue;
 
 		values[0] = ObjectIdGetDatum(database->datid);
 		values[1] = NameGetDatum(&database->datname);

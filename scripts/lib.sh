@@ -174,6 +174,8 @@ start_cluster() {
 		say "shared_preload_libraries = 'wed_sql'"
 		say "wal_level = logical"
 		say "log_line_prefix = '%m [%p] %b %q%u@%d %a '"
+		# whoever the server runs as, its superuser is postgres here
+		say "wed_sql.conninfo = 'user=postgres'"
 	} >>"$stage/data/postgresql.conf"
 	"${as_server[@]}" pg_ctl --pgdata=data --log=server.log --wait start >"$stage/start.log" 2>&1 || {
 		cat "$stage/start.log" "$stage/server.log"

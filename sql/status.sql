@@ -13,7 +13,8 @@ comment on function wed_sql.engine_status() is 'What the engine has reported abo
 
 create view wed_sql.status as
 select e.datname, e.state, e.since, e.slot_name, e.applied_lsn, e.flushed_lsn,
-       greatest(pg_wal_lsn_diff(l.lsn, e.applied_lsn), 0)::bigint as lag_bytes,
+       case when e.applied_lsn is not null
+            then greatest(pg_wal_lsn_diff(l.lsn, e.applied_lsn), 0)::bigint end as lag_bytes,
        case when e.applied_lsn is null then null
             when e.applied_lsn >= l.lsn then 0
             else greatest(extract(epoch from clock_timestamp() - coalesce(e.last_commit, e.since)), 0)
