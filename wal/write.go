@@ -56,6 +56,8 @@ const waypointStep = 8 << 20
 const (
 	sqlPositions = `select pg_current_wal_insert_lsn()::text, pg_current_wal_flush_lsn()::text`
 	sqlAwait     = `select wed_sql.await_transactions($1::text::xid[])`
+	sqlBegin     = `select pg_current_wal_insert_lsn()::text, pg_current_wal_flush_lsn()::text,
+       wed_sql.await_transactions($1::text::xid[])`
 	// An older engine's last batch may still be running. It then finds another epoch,
 	// and must not only leave the row alone: it must fail.
 	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
@@ -144,10 +146,7 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 		steps = append(steps, sent{s, f})
 		return b.Queue(sql, args...)
 	}
-	queue(stepPositions, nil, sqlPositions)
-	if len(w.xids) > 0 {
-		queue(stepAwait, nil, sqlAwait, xidArray(w.xids))
-	}
+	queue(stepAwait, nil, sqlBegin, xidArray(w.xids))
 	var upto *string
 	if w.upto != 0 {
 		s := w.upto.String()
@@ -181,7 +180,7 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 	for i, s := range steps {
 		var err error
 		if i == 0 {
-			if err = results.QueryRow().Scan(&at[0], &at[1]); err == nil {
+			if err = results.QueryRow().Scan(&at[0], &at[1], nil); err == nil {
 				found, err = parsePositions(at[0], at[1])
 			}
 		} else {
