@@ -233,6 +233,12 @@ func (s *supervisor) discoveryFailed(err error) time.Duration {
 		s.lastErr = err.Error()
 		s.log.Warn("cannot list the databases, will try again", "err", err)
 	}
+	if isClosing(err) { // a smart shutdown must not wait for us
+		for oid, m := range s.members {
+			s.stop(m)
+			delete(s.members, oid)
+		}
+	}
 	// Of no database: it is shown for those that cannot be looked at.
 	s.link.Status(link.Status{Phase: link.BackedOff, Err: err.Error()})
 	s.pause = min(2*s.pause, lastPause)
@@ -279,10 +285,7 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 		clear(s.left)
 		s.look(ctx, true)
 	case link.Leave:
-		s.leave(ctx, c.Database)
-	case link.StepAside:
-		e := s.stopFollowing(c.Database)
-		s.link.Status(link.Status{Database: e.oid, Name: e.name, Phase: link.Gone})
+		s.leave(c.Database)
 	case link.Reload:
 		config, err := parseConfig(c.Settings)
 		if err != nil {
@@ -293,29 +296,17 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 	}
 }
 
-// stopFollowing stops following a database until we are told to look again.
-func (s *supervisor) stopFollowing(oid uint32) entry {
+// leave stops following a database until we are told to look again. Somebody needs it
+// for himself; if he drops it, the server drops the slot with it.
+func (s *supervisor) leave(oid uint32) {
 	s.left[oid] = true
-	m := s.members[oid]
-	if m == nil {
-		return entry{oid: oid}
+	gone := link.Status{Database: oid, Phase: link.Gone}
+	if m := s.members[oid]; m != nil {
+		s.stop(m)
+		delete(s.members, oid)
+		gone.Name = m.entry.name
 	}
-	s.stop(m)
-	delete(s.members, oid)
-	return m.entry
-}
-
-// leave stops following a database that is about to be dropped.
-func (s *supervisor) leave(ctx context.Context, oid uint32) {
-	e := s.stopFollowing(oid)
-	srv, known := server{s.config}, s.names()
-	s.group.Go("leave", func(ctx context.Context) error {
-		if err := group.Call("leave", func() error { return srv.leave(ctx, e, known) }); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot drop the slot of a database that is to be left", "database", e.name, "err", err)
-		}
-		s.link.Status(link.Status{Database: oid, Name: e.name, Phase: link.Gone})
-		return nil
-	})
+	s.link.Status(gone)
 }
 
 // reload takes new settings.

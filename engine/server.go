@@ -50,14 +50,11 @@ func (s server) with(ctx context.Context, database string, f func(*pgx.Conn) err
 	return f(conn)
 }
 
-// anywhere connects to any database but the one to avoid. others are databases that
-// are known, for a server that lacks the usual ones.
-func (s server) anywhere(ctx context.Context, avoid string, others []string, f func(*pgx.Conn) error) error {
+// anywhere connects to any database. others are databases that are known, for a
+// server that lacks the usual ones.
+func (s server) anywhere(ctx context.Context, others []string, f func(*pgx.Conn) error) error {
 	var first error
 	for _, name := range append(maintenance[:], others...) {
-		if name == avoid {
-			continue
-		}
 		reached := false
 		err := s.with(ctx, name, func(conn *pgx.Conn) error {
 			reached = true
@@ -80,6 +77,13 @@ func isRefused(err error) bool {
 	return errors.As(err, &server) && server.Code != cannotConnectNow
 }
 
+// isClosing tells whether the server takes no new connections: it starts, or waits for
+// the last ones to end.
+func isClosing(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == cannotConnectNow
+}
+
 // isStarting tells whether the server will be there in a moment.
 func isStarting(err error) bool {
 	var server *pgconn.PgError
@@ -93,7 +97,7 @@ func isStarting(err error) bool {
 // databases lists the databases that can be connected to.
 func (s server) databases(ctx context.Context, known []string) ([]entry, error) {
 	var list []entry
-	err := s.anywhere(ctx, "", known, func(conn *pgx.Conn) error {
+	err := s.anywhere(ctx, known, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `
 select d.oid, d.datname::text, s.slot_name is not null
   from pg_database d
@@ -132,11 +136,4 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 // clean removes what DROP EXTENSION leaves behind: the slot.
 func (s server) clean(ctx context.Context, e entry) error {
 	return s.with(ctx, e.name, func(conn *pgx.Conn) error { return wal.DropSlot(ctx, conn, e.oid) })
-}
-
-// leave drops the slot of a database without connecting to it: it is being dropped.
-func (s server) leave(ctx context.Context, e entry, known []string) error {
-	return s.anywhere(ctx, e.name, known, func(conn *pgx.Conn) error {
-		return wal.DropSlot(ctx, conn, e.oid)
-	})
 }

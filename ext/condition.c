@@ -19,9 +19,11 @@
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -52,6 +54,8 @@ typedef struct WedCondition
 	char	   *broken;			/* why it could not be prepared, or NULL */
 } WedCondition;
 
+#define MESSAGE_SIZE 1000
+
 static TimeoutId condition_timeout_id = MAX_TIMEOUTS;
 static volatile sig_atomic_t condition_timed_out = false;
 
@@ -71,6 +75,14 @@ static const char *const pinned_settings[][2] = {
 	{"IntervalStyle", "postgres"},
 	{"TimeZone", "UTC"},
 	{"extra_float_digits", "1"},
+	{"bytea_output", "hex"},
+	{"transform_null_equals", "off"},
+	{"array_nulls", "on"},
+	{"row_security", "on"},
+	{"xmloption", "content"},
+	{"backslash_quote", "safe_encoding"},
+	{"default_text_search_config", "pg_catalog.simple"},
+	{"lock_timeout", "0"},
 };
 
 static void
@@ -84,8 +96,12 @@ run_restricted(Oid owner, void (*body) (void *), void *arg)
 	SetUserIdAndSecContext(owner, save_sec_context | SECURITY_RESTRICTED_OPERATION);
 	nest_level = NewGUCNestLevel();
 	for (int i = 0; i < lengthof(pinned_settings); i++)
-		(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	{
+		/* most sessions have most of them, and asking is cheaper than setting */
+		if (strcmp(GetConfigOption(pinned_settings[i][0], false, false), pinned_settings[i][1]) != 0)
+			(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
+									 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	}
 
 	body(arg);
 
@@ -148,6 +164,13 @@ end_time_limit(void)
 	}
 }
 
+/* Messages of others go into the row and the WAL: not whole books. */
+static char *
+clip(const char *message)
+{
+	return pnstrdup(message, pg_mbcliplen(message, strlen(message), MESSAGE_SIZE));
+}
+
 /*
  * Runs body as owner, restricted, under the time limit, in a subtransaction.
  * Returns NULL, or the message of its error (palloc'd).
@@ -192,7 +215,7 @@ wed_try_as_owner(Oid owner, void (*body) (void *), void *arg)
 		else if (is_callers_error(edata))
 			ReThrowError(edata);
 		else
-			message = psprintf("%s (SQLSTATE %s)", edata->message,
+			message = psprintf("%s (SQLSTATE %s)", clip(edata->message),
 							   unpack_sql_state(edata->sqlerrcode));
 	}
 	PG_END_TRY();
@@ -248,6 +271,14 @@ check_columns(ParseState *pstate, Relation wed_flow, Node *expr)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("a WED-condition cannot use the whole row"),
+					 parser_errposition(pstate, var->location)));
+		if (var->varattno > 0 &&
+			TupleDescAttr(RelationGetDescr(wed_flow), var->varattno - 1)->attgenerated != '\0')
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a WED-condition cannot use generated column \"%s\"",
+							get_attname(RelationGetRelid(wed_flow), var->varattno, false)),
+					 errdetail("It is computed after the state is judged."),
 					 parser_errposition(pstate, var->location)));
 		if (var->varattno < 0 ||
 			strcmp(NameStr(TupleDescAttr(RelationGetDescr(wed_flow), var->varattno - 1)->attname),
@@ -462,9 +493,45 @@ typedef struct PrepareArg
 } PrepareArg;
 
 static bool
-is_harmless(Node *expr)
+is_not_harmless_function(Oid function, void *context)
 {
-	return !contain_mutable_functions(expr) && !contain_leaked_vars(expr);
+	return !get_func_leakproof(function) || func_volatile(function) != PROVOLATILE_IMMUTABLE;
+}
+
+/*
+ * Whether anything in an expression could fail, or is code of others. Only
+ * what is known to be neither passes; leakproof functions are superusers'.
+ */
+static bool
+is_harmful(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Var:
+		case T_Const:
+		case T_List:
+		case T_RelabelType:
+		case T_BoolExpr:
+		case T_BooleanTest:
+		case T_NullTest:
+		case T_CaseExpr:
+		case T_CaseWhen:
+		case T_CaseTestExpr:
+		case T_CoalesceExpr:
+		case T_CollateExpr:
+		case T_OpExpr:
+		case T_FuncExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+		case T_ScalarArrayOpExpr:
+			break;
+		default:
+			return true;
+	}
+	return check_functions_in_node(node, is_not_harmless_function, context) ||
+		expression_tree_walker(node, is_harmful, context);
 }
 
 /* The attributes as parameters, so that the condition can be any query's part. */
@@ -518,7 +585,7 @@ prepare_condition(void *arg)
 
 	old = MemoryContextSwitchTo(prepare->flow->context);
 	prepare->condition->expr = copyObject((Expr *) expr);
-	if (is_harmless(expr))
+	if (!is_harmful(expr, NULL))
 		prepare->condition->harmless = ExecInitExpr(prepare->condition->expr, NULL);
 	MemoryContextSwitchTo(old);
 }
@@ -530,6 +597,12 @@ free_plan(void *arg)
 
 	if (condition->plan != NULL)
 		SPI_freeplan(condition->plan);
+}
+
+bool
+wed_condition_is_broken(const WedCondition *condition)
+{
+	return condition->broken != NULL;
 }
 
 /*
@@ -627,10 +700,6 @@ judge_others(void *arg)
 		if (rule->condition->harmless != NULL)
 			continue;
 		judge->rule = rule;
-		if (rule->condition->broken != NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg_internal("%s", rule->condition->broken)));
 		judge->holds[i] = holds(econtext, rule->condition, judge->state);
 	}
 	FreeExprContext(econtext, true);
@@ -656,10 +725,15 @@ wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict)
 
 		if (condition->harmless != NULL)
 			holding[i] = holds(flow->econtext, condition, state);
-		else
+		else if (condition->broken != NULL)
+			verdict->error = psprintf("%s: %s", condition->label, condition->broken);
+		else if (!others)
+		{
 			others = true;
+			judge.rule = &flow->rules[i];
+		}
 	}
-	if (others)
+	if (others && verdict->error == NULL)
 	{
 		char	   *error = wed_try_as_owner(flow->owner, judge_others, &judge);
 

@@ -185,6 +185,7 @@ wed_engine_start(pid_t *pid)
 	char	   *config = wed_engine_config();
 	pid_t		worker = getpid();
 	int			ends[2];
+	pid_t		child;
 	sigset_t	all;
 	sigset_t	before;
 
@@ -199,8 +200,8 @@ wed_engine_start(pid_t *pid)
 	sigprocmask(SIG_SETMASK, &all, &before);
 	fflush(stdout);
 	fflush(stderr);
-	*pid = fork();
-	if (*pid == 0)
+	child = fork();
+	if (child == 0)
 	{
 		set_ps_display("engine");
 		become_engine(ends[1], worker, library, config);
@@ -208,12 +209,13 @@ wed_engine_start(pid_t *pid)
 	sigprocmask(SIG_SETMASK, &before, NULL);
 
 	close(ends[1]);
-	if (*pid < 0)
+	if (child < 0)
 	{
 		close(ends[0]);
 		ereport(ERROR,
 				(errmsg("could not fork the engine: %m")));
 	}
+	*pid = child;				/* never anything that is not a child of ours */
 	if (!pg_set_noblock(ends[0]))
 		elog(ERROR, "could not set the link to the engine non-blocking: %m");
 	pfree(config);

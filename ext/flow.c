@@ -18,6 +18,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/executor.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -58,6 +61,8 @@ enum
 	RULE_TIMEOUT,
 	RULE_NATTS = RULE_TIMEOUT
 };
+
+#define GUARD_TRIGGER "zz_guard"
 
 typedef struct CacheEntry
 {
@@ -263,6 +268,13 @@ read_rules(WedFlow *flow, Relation wed_flow, Snapshot snapshot)
 	}
 }
 
+static Oid
+stamp_type(void)
+{
+	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("stamp"),
+						   ObjectIdGetDatum(get_namespace_oid(WED_SCHEMA, false)));
+}
+
 static void
 find_columns(WedFlow *flow, Relation wed_flow)
 {
@@ -274,19 +286,42 @@ find_columns(WedFlow *flow, Relation wed_flow)
 
 		if (att->attisdropped)
 			continue;
-		if (strcmp(NameStr(att->attname), "wid") == 0)
+		/* by type, too: the owner of the table can alter it */
+		if (strcmp(NameStr(att->attname), "wid") == 0 && att->atttypid == INT8OID)
 			flow->wid_attno = att->attnum;
-		else if (strcmp(NameStr(att->attname), "_stamp") == 0)
-		{
+		else if (strcmp(NameStr(att->attname), "_stamp") == 0 && att->atttypid == flow->stamp_type)
 			flow->stamp_attno = att->attnum;
-			flow->stamp_type = att->atttypid;
-		}
 	}
 	if (flow->wid_attno == InvalidAttrNumber || flow->stamp_attno == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("table \"%s.%s\" lacks column \"wid\" or \"_stamp\"",
+				 errmsg("table \"%s.%s\" lacks column \"wid\" or \"_stamp\", as wed_sql.create_flow() made them",
 						flow->name, RelationGetRelationName(wed_flow))));
+}
+
+/* What came after the guard could change the state that it has judged. */
+static void
+check_guard_is_last(const WedFlow *flow, Relation wed_flow)
+{
+	TriggerDesc *triggers = wed_flow->trigdesc;
+	bool		after_guard = false;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		Trigger    *trigger = &triggers->triggers[i];
+
+		if (strcmp(trigger->tgname, GUARD_TRIGGER) == 0)
+			after_guard = true;
+		else if (after_guard && trigger->tgenabled != TRIGGER_DISABLED &&
+				 TRIGGER_FOR_BEFORE(trigger->tgtype) && TRIGGER_FOR_ROW(trigger->tgtype) &&
+				 (TRIGGER_FOR_INSERT(trigger->tgtype) || TRIGGER_FOR_UPDATE(trigger->tgtype)))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("trigger \"%s\" on \"%s.%s\" would fire after the guard of the WED-flow",
+							trigger->tgname, flow->name, RelationGetRelationName(wed_flow)),
+					 errhint("Triggers fire in the order of their names: give it one that comes before \"%s\".",
+							 GUARD_TRIGGER)));
+	}
 }
 
 static WedFlow *
@@ -310,7 +345,9 @@ read_flow(Relation wed_flow)
 				 errmsg("table \"%s.%s\" is not the instance table of a WED-flow",
 						flow->name, RelationGetRelationName(wed_flow)),
 				 errhint("WED-flows are made by wed_sql.create_flow().")));
+	flow->stamp_type = stamp_type();
 	find_columns(flow, wed_flow);
+	check_guard_is_last(flow, wed_flow);
 	flow->econtext = CreateStandaloneExprContext();
 	read_rules(flow, wed_flow, snapshot);
 	UnregisterSnapshot(snapshot);
@@ -324,6 +361,17 @@ read_flow(Relation wed_flow)
 	MemoryContextSwitchTo(old);
 	MemoryContextSetParent(context, TopMemoryContext);	/* it can be kept now */
 	return flow;
+}
+
+static bool
+has_broken_condition(const WedFlow *flow)
+{
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		if (wed_condition_is_broken(flow->rules[i].condition))
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -360,7 +408,22 @@ wed_flow_get(Relation wed_flow)
 	/* a condition's code, run while it was prepared, may have come here, too */
 	discard(entry);
 	entry->flow = flow;
+
+	/* nothing tells when what broke a condition is mended */
+	if (has_broken_condition(flow))
+		entry->current = false;
 	return flow;
+}
+
+/*
+ * The same for who knows that there is a newer one than we have heard of:
+ * others are told of a change just after it can be seen.
+ */
+WedFlow *
+wed_flow_reread(Relation wed_flow)
+{
+	invalidate_relation((Datum) 0, RelationGetRelid(wed_flow));
+	return wed_flow_get(wed_flow);
 }
 
 /* The transition of a rule in force, for messages; NULL if it has gone. */

@@ -23,6 +23,7 @@
 #include "executor/executor.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -278,7 +279,13 @@ static HeapTuple
 guard_initial_state(WedFlow *flow, TriggerData *trigger)
 {
 	WedStamp	stamp = {0};
+	int64		wid = wid_of(flow, trigger->tg_relation, trigger->tg_trigtuple);
 
+	if (!wed_is_lockable(wid))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("wid " INT64_FORMAT " is out of range", wid),
+				 errhint("Leave it out: it is generated.")));
 	judge_into(flow, trigger->tg_trigslot, &stamp);
 	if (!stamp.final && stamp.nmatched == 0 && stamp.error == NULL)
 		ereport(ERROR,
@@ -315,13 +322,21 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 	WedStamp	before;
 	WedStamp	stamp = {0};
 	bool		isnull;
+	Datum		stamp_before = heap_getattr(trigger->tg_trigtuple, flow->stamp_attno,
+											RelationGetDescr(wed_flow), &isnull);
 
 	check_protected_columns(flow, trigger, wid);
 	if (wid_of(flow, wed_flow, trigger->tg_newtuple) != wid)
 		elog(ERROR, "wid " INT64_FORMAT " was changed by another trigger", wid);
 
-	wed_stamp_read(heap_getattr(trigger->tg_trigtuple, flow->stamp_attno,
-								RelationGetDescr(wed_flow), &isnull), &before);
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" was written without its guard",
+						wid, flow->name)));
+	wed_stamp_read(stamp_before, &before);
+	if (before.rules > flow->rules_version)
+		flow = wed_flow_reread(wed_flow);
 	stamp.version = before.version + 1;
 
 	if (!before.final)
@@ -332,7 +347,7 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 			elog(ERROR, "job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\" is not due in version " INT64_FORMAT,
 				 stamp.by, wid, flow->name, before.version);
 	}
-	else if (before.rules == flow->rules_version)
+	else if (before.rules >= flow->rules_version)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_INSTANCE_IS_FINAL),
 				 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is final and cannot be changed",
@@ -379,6 +394,8 @@ wed_guard(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be fired for each row", "wed_sql.guard")));
 
+	/* whoever waited for the row may have missed a change of the definition */
+	AcceptInvalidationMessages();
 	flow = wed_flow_get(trigger->tg_relation);
 	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
 		return PointerGetDatum(guard_initial_state(flow, trigger));

@@ -37,6 +37,12 @@ set_job_locktag(LOCKTAG *tag, int64 wid, int32 tgid)
 						 (uint16) (TWO_KEYS + (wid >> 32)));
 }
 
+bool
+wed_is_lockable(int64 wid)
+{
+	return wid >= 0 && wid <= MAX_WID;
+}
+
 /*
  * A lookup in the backend's own lock table: no shared memory is touched.
  */
@@ -45,7 +51,7 @@ wed_job_lock_held(int64 wid, int32 tgid)
 {
 	LOCKTAG		tag;
 
-	if (wid < 0 || wid > MAX_WID)
+	if (!wed_is_lockable(wid))
 		return false;
 	set_job_locktag(&tag, wid, tgid);
 #if PG_VERSION_NUM >= 170000
@@ -65,7 +71,7 @@ wed_try_lock(PG_FUNCTION_ARGS)
 	int32		tgid = PG_GETARG_INT32(1);
 	LOCKTAG		tag;
 
-	if (wid < 0 || wid > MAX_WID)
+	if (!wed_is_lockable(wid))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("wid " INT64_FORMAT " is out of range", wid)));

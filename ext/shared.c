@@ -10,6 +10,7 @@
  */
 #include "wed_sql.h"
 
+#include <limits.h>
 #include <unistd.h>
 
 #include "access/htup_details.h"
@@ -40,7 +41,7 @@ typedef struct DatabaseStatus
 {
 	Oid			datid;			/* or ANY_DATABASE */
 	char		state;
-	char		leave_requested;	/* how, or 0 */
+	bool		leave_requested;	/* somebody needs the database for himself */
 	XLogRecPtr	applied_lsn;
 	XLogRecPtr	flushed_lsn;
 	int64		commit_time;	/* of the newest state applied, 0 if unknown */
@@ -340,26 +341,27 @@ wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble)
 	return applied;
 }
 
-/* A database that the engine is to leave, and how; 0 if there is none. */
-char
-wed_shared_take_leave_request(Oid *datid)
+/* A database that the engine is to leave, or InvalidOid. */
+Oid
+wed_shared_take_leave_request(void)
 {
-	char		how = 0;
+	Oid			datid = InvalidOid;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shared->ndatabases && how == 0; i++)
+	for (int i = 0; i < shared->ndatabases && !OidIsValid(datid); i++)
 	{
-		how = shared->databases[i].leave_requested;
-		shared->databases[i].leave_requested = 0;
-		*datid = shared->databases[i].datid;
+		if (!shared->databases[i].leave_requested)
+			continue;
+		shared->databases[i].leave_requested = false;
+		datid = shared->databases[i].datid;
 	}
 	LWLockRelease(shared->lock);
-	return how;
+	return datid;
 }
 
 /* False if the engine is not there, and can be asked nothing. */
 static bool
-request_leave(Oid datid, char how)
+request_leave(Oid datid)
 {
 	DatabaseStatus *database;
 	bool		requested = false;
@@ -368,8 +370,7 @@ request_leave(Oid datid, char how)
 	database = find_database(datid);
 	if (database != NULL && shared->worker_latch != NULL)
 	{
-		database->leave_requested = how;
-		requested = true;
+		database->leave_requested = requested = true;
 		SetLatch(shared->worker_latch);
 	}
 	LWLockRelease(shared->lock);
@@ -393,11 +394,11 @@ is_followed(Oid datid)
  * for databases again.
  */
 void
-wed_shared_leave_database(Oid datid, char how, int64 timeout_ms)
+wed_shared_leave_database(Oid datid, int64 timeout_ms)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 
-	if (shared == NULL || !request_leave(datid, how))
+	if (shared == NULL || !request_leave(datid))
 		return;
 	ConditionVariablePrepareToSleep(&shared->applied);
 	while (is_followed(datid))
@@ -426,8 +427,9 @@ wed_sync(PG_FUNCTION_ARGS)
 	char	   *trouble;
 
 	require_shared();
-	timeout_ms = timeout->time / 1000 +
+	timeout_ms = Min(timeout->time / 1000, (int64) INT_MAX) +
 		(timeout->day + (int64) timeout->month * DAYS_PER_MONTH) * SECS_PER_DAY * 1000;
+	timeout_ms = Min(timeout_ms, INT_MAX);	/* also of 'infinity' */
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -146,19 +146,17 @@ owns_database(Oid datid)
 }
 
 /*
- * The database that a command needs to have for itself, and how the engine,
- * which would be in its way, is to leave it; NULL if there is none.
+ * The database that a command needs to have for itself, so that the engine
+ * would be in its way; NULL if there is none.
  */
 static const char *
-database_to_leave(Node *command, char *how)
+database_to_leave(Node *command)
 {
 	ListCell   *cell;
 
-	*how = WED_STEP_ASIDE;
 	switch (nodeTag(command))
 	{
 		case T_DropdbStmt:
-			*how = WED_LEAVE_AND_DROP_SLOT;
 			return castNode(DropdbStmt, command)->dbname;
 		case T_RenameStmt:
 			if (castNode(RenameStmt, command)->renameType == OBJECT_DATABASE)
@@ -188,7 +186,8 @@ database_to_leave(Node *command, char *how)
 /*
  * Commands on a whole database are refused while others are connected to it,
  * and DROP DATABASE while a logical slot of it is in use: so the engine leaves
- * first, and looks for databases again afterwards, whatever came of it.
+ * first, and looks for databases again afterwards, whatever came of it. The
+ * slot stays: DROP DATABASE itself drops it, once nothing can fail any more.
  */
 static void
 leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
@@ -196,8 +195,7 @@ leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 					 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
 	ProcessUtility_hook_type next = prev_process_utility_hook ? prev_process_utility_hook : standard_ProcessUtility;
-	char		how;
-	const char *name = database_to_leave(pstmt->utilityStmt, &how);
+	const char *name = database_to_leave(pstmt->utilityStmt);
 	Oid			datid = name ? get_database_oid(name, true) : InvalidOid;
 
 	if (!OidIsValid(datid) || datid == MyDatabaseId || !owns_database(datid))
@@ -206,7 +204,7 @@ leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		return;
 	}
 
-	wed_shared_leave_database(datid, how, LEAVE_TIMEOUT_MS);
+	wed_shared_leave_database(datid, LEAVE_TIMEOUT_MS);
 	PG_TRY();
 	{
 		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);

@@ -104,11 +104,13 @@ extern int	wed_completes_tgid;
 
 /* flow.c */
 extern WedFlow *wed_flow_get(Relation wed_flow);
+extern WedFlow *wed_flow_reread(Relation wed_flow);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
 
 /* condition.c */
 extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation wed_flow,
 												  const char *predicate, const char *label);
+extern bool wed_condition_is_broken(const struct WedCondition *condition);
 extern void wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict);
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(Oid owner, void (*body) (void *), void *arg);
@@ -120,10 +122,7 @@ extern int	wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int3
 
 /* joblock.c */
 extern bool wed_job_lock_held(int64 wid, int32 tgid);
-
-/* how the engine can be told to leave a database */
-#define WED_LEAVE_AND_DROP_SLOT 'D'
-#define WED_STEP_ASIDE			'P'
+extern bool wed_is_lockable(int64 wid);
 
 /* shared.c */
 typedef enum WedDatabaseState
@@ -153,8 +152,8 @@ extern void wed_shared_engine_started(pid_t pid);
 extern void wed_shared_engine_ended(void);
 extern bool wed_shared_take_discovery_request(void);
 extern void wed_shared_request_discovery(void);
-extern char wed_shared_take_leave_request(Oid *datid);
-extern void wed_shared_leave_database(Oid datid, char how, int64 timeout_ms);
+extern Oid	wed_shared_take_leave_request(void);
+extern void wed_shared_leave_database(Oid datid, int64 timeout_ms);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
 extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);

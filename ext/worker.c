@@ -60,7 +60,7 @@ wed_worker_register(void)
 static void
 kill_engine(int code, Datum arg)
 {
-	if (engine.pid == 0)
+	if (engine.pid <= 0)
 		return;
 	kill(engine.pid, SIGKILL);	/* it keeps nothing that the WAL has not */
 	while (waitpid(engine.pid, NULL, 0) < 0 && errno == EINTR)
@@ -149,15 +149,14 @@ static void
 pass_on_requests(void)
 {
 	Oid			datid;
-	char		how;
 
 	if (wed_shared_take_discovery_request())
 		wed_engine_send(engine.link, 'R', "", 0);
-	while ((how = wed_shared_take_leave_request(&datid)) != 0)
+	while (OidIsValid(datid = wed_shared_take_leave_request()))
 	{
 		uint32		number = pg_hton32(datid);
 
-		wed_engine_send(engine.link, how, (char *) &number, sizeof(number));
+		wed_engine_send(engine.link, 'D', (char *) &number, sizeof(number));
 	}
 }
 

@@ -14,7 +14,7 @@ begin
             using errcode = 'WED12',
                   detail = format('It has %s bytes, and 63 is the most.', octet_length(name));
     end if;
-    if name like '\_%' then
+    if left(name, 1) = '_' then
         raise exception 'name of % is reserved: "%"', kind, name
             using errcode = 'WED12',
                   hint = 'Names that begin with an underscore belong to wed_sql.';

@@ -1,15 +1,5 @@
 -- Making and removing flows.
 
--- Who called a SECURITY DEFINER function: SET ROLE changes it, the function does not.
-create function wed_sql.caller() returns name
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-as $$ select coalesce(nullif(current_setting('role'), 'none')::name, session_user) $$;
-
-revoke all on function wed_sql.caller() from public;
-
-comment on function wed_sql.caller() is 'Role that called a function which runs as another role.';
-
 create function wed_sql.create_tables(schema text) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -176,15 +166,18 @@ revoke all on function wed_sql.grant_to_owner(text, name) from public;
 
 comment on function wed_sql.grant_to_owner(text, name) is 'Gives a flow to its owner: wed_flow as his own, the definition to be written, jobs and history to be read.';
 
-create function wed_sql.create_flow(name text) returns void
-    language plpgsql security definer
+-- The two that users call are in C, because they have to know who calls them: ext/definer.c.
+create function wed_sql.create_flow_for(name text, owner name) returns void
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    owner name := wed_sql.caller();
     f wed_sql.flow;
 begin
     perform wed_sql.check_name('WED-flow', name);
+    -- what is left of flows whose tables were dropped by other means
+    delete from wed_sql.flow where not exists (select from pg_class where oid = flow.wed_flow);
+
     if not has_database_privilege(owner, current_database(), 'create') then
         raise exception 'permission denied to create WED-flow "%"', name
             using errcode = 'insufficient_privilege',
@@ -208,13 +201,21 @@ begin
 end
 $$;
 
+revoke all on function wed_sql.create_flow_for(text, name) from public;
+
+comment on function wed_sql.create_flow_for(text, name) is 'Creates a WED-flow for a role.';
+
+create function wed_sql.create_flow(name text) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_create_flow';
+
 revoke all on function wed_sql.create_flow(text) from public;
 
 comment on function wed_sql.create_flow(text) is
 'Creates a WED-flow: a schema of this name with the tables wed_attr, wed_trig, wed_flow, job_pool and wed_trace. Owned by the caller, who must be allowed to create schemas.';
 
-create function wed_sql.drop_flow(name text) returns void
-    language plpgsql security definer
+create function wed_sql.drop_flow_for(name text, caller name) returns void
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -230,7 +231,7 @@ begin
         raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
     end if;
     select pg_get_userbyid(relowner) into strict owner from pg_class where oid = f.wed_flow;
-    if not pg_has_role(wed_sql.caller(), owner, 'usage') then
+    if not pg_has_role(caller, owner, 'usage') then
         raise exception 'must be owner of WED-flow "%"', name using errcode = 'insufficient_privilege';
     end if;
 
@@ -244,6 +245,14 @@ begin
     end;
 end
 $$;
+
+revoke all on function wed_sql.drop_flow_for(text, name) from public;
+
+comment on function wed_sql.drop_flow_for(text, name) is 'Drops a WED-flow, if the caller has the rights of its owner.';
+
+create function wed_sql.drop_flow(name text) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_drop_flow';
 
 revoke all on function wed_sql.drop_flow(text) from public;
 

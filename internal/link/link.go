@@ -75,17 +75,16 @@ type Status struct {
 type Command struct {
 	Kind     Kind
 	Settings []byte // of Reload: JSON
-	Database uint32 // of Leave and StepAside: an OID
+	Database uint32 // of Leave: an OID
 }
 
 // Kind says what the worker asks for.
 type Kind byte
 
 const (
-	Reload    Kind = 'C' // take these settings
-	Discover  Kind = 'R' // look again which databases have the extension
-	Leave     Kind = 'D' // stop following a database and drop its slot
-	StepAside Kind = 'P' // stop following a database until Discover; its slot stays
+	Reload   Kind = 'C' // take these settings
+	Discover Kind = 'R' // look again which databases have the extension
+	Leave    Kind = 'D' // stop following a database until Discover; its slot stays
 )
 
 // Link is safe for concurrent use. Its methods, [Link.Run] apart, never block.
@@ -148,7 +147,7 @@ func (l *Link) Receive(ctx context.Context, handle func(Command)) error {
 		case Reload:
 			c.Settings = append([]byte(nil), body...)
 		case Discover:
-		case Leave, StepAside:
+		case Leave:
 			if len(body) != 4 {
 				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
 			}

@@ -68,7 +68,7 @@ func read(t *testing.T, worker net.Conn) []byte {
 func TestCommandsArriveAndTheEndOfTheFileEndsIt(t *testing.T) {
 	t.Parallel()
 	l, worker := pair(t)
-	for _, p := range []string{`C{"port":5432}`, "R", "?unknown", "D\x00\x01\x02\x03", "P\x00\x01\x02\x03"} {
+	for _, p := range []string{`C{"port":5432}`, "R", "?unknown", "D\x00\x01\x02\x03"} {
 		if _, err := worker.Write([]byte(p)); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,6 @@ func TestCommandsArriveAndTheEndOfTheFileEndsIt(t *testing.T) {
 		{Kind: link.Reload, Settings: []byte(`{"port":5432}`)},
 		{Kind: link.Discover},
 		{Kind: link.Leave, Database: 0x00010203},
-		{Kind: link.StepAside, Database: 0x00010203},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

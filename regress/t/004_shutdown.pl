@@ -27,7 +27,7 @@ sub in_flight
 	# one state that the engine has seen, one that it has not
 	my $wid = $node->safe_psql('postgres', 'insert into travel.wed_flow default values returning wid');
 	my $tgid = job_tgid($node, $wid, 'tr_a2');
-	kill 'STOP', $engine if $how ne 'fast shutdown';
+	kill 'STOP', $engine if $how !~ /^(fast|smart) shutdown$/;
 	$node->safe_psql('postgres', <<SQL);
 begin;
 select wed_sql.try_lock($wid, $tgid);
@@ -45,6 +45,11 @@ SQL
 }
 
 in_flight('fast shutdown', sub { $node->stop('fast') });
+
+# it looks whether the server still takes connections at least so often
+$node->append_conf('postgresql.conf', 'wed_sql.discovery_interval = 1s');
+$node->reload;
+in_flight('smart shutdown', sub { $node->stop('smart') });
 in_flight('fast shutdown of an engine that does not answer', sub { $node->stop('fast') });
 in_flight('immediate shutdown', sub { $node->stop('immediate') });
 in_flight('kill -9 of the postmaster',

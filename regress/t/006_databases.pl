@@ -66,6 +66,19 @@ foreach my $round (1 .. 5)
 	($ret, $out, $err) = $node->psql('postgres', 'drop database fleeting');
 	is($err, '', "DROP DATABASE, round $round");
 }
+# two states that the engine has not seen when somebody fails to drop the database
+$node->safe_psql('postgres', 'create database needed');
+create_figure2($node, 'needed');
+$node->safe_psql('needed', 'insert into travel.wed_flow default values; select wed_sql.sync()');
+my $slot = $node->safe_psql('postgres', "select slot_name from pg_replication_slots where database = 'needed'");
+($ret, $out, $err) = $node->psql('postgres', "begin; drop database needed");
+like($err, qr/cannot run inside a transaction block/, 'DROP DATABASE that fails');
+perform($node, 1, 'tr_a2', "a2 = 'x'", 'needed');
+perform($node, 1, 'tr_a3', "a3 = 'x'", 'needed');
+is(jobs($node, 'needed'), '1 tr_final', '... changes nothing');
+is($node->safe_psql('needed', 'select count(*), bool_or(healed) from travel.wed_trace'), '3|f', '... and costs no history');
+is($node->safe_psql('postgres', "select slot_name from pg_replication_slots where database = 'needed'"), $slot, '... nor the slot');
+$node->safe_psql('postgres', 'drop database needed');
 ($ret, $out, $err) = $node->psql('postgres', 'drop database nonsense');
 like($err, qr/database "nonsense" does not exist/, 'DROP DATABASE of what is not there');
 

@@ -1,0 +1,83 @@
+/*-------------------------------------------------------------------------
+ *
+ * definer.c
+ *		create_flow() and drop_flow(): run as the extension's owner, on behalf
+ *		of their caller.
+ *
+ * A SECURITY DEFINER function cannot know its caller: it sees only the
+ * session's role, which may be that of a victim whose statement runs code of
+ * others. These are called as any function is, take note of the current user,
+ * and change to the extension's owner then.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wed_sql.h"
+
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(wed_create_flow);
+PG_FUNCTION_INFO_V1(wed_drop_flow);
+
+static Oid
+function_owner(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/* Calls a function of the extension with the flow's name and the caller's. */
+static void
+call_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	Oid			caller;
+	int			sec_context;
+	Oid			types[] = {TEXTOID, NAMEOID};
+	Datum		args[2];
+	NameData	caller_name;
+
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot create or drop a WED-flow within a security-restricted operation")));
+
+	GetUserIdAndSecContext(&caller, &sec_context);
+	namestrcpy(&caller_name, GetUserNameFromId(caller, false));
+	args[0] = PG_GETARG_DATUM(0);
+	args[1] = NameGetDatum(&caller_name);
+
+	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
+						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_with_args(query, 2, types, args, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
+	SPI_finish();
+	SetUserIdAndSecContext(caller, sec_context);
+}
+
+/* wed_sql.create_flow(name text) -> void */
+Datum
+wed_create_flow(PG_FUNCTION_ARGS)
+{
+	call_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)");
+	PG_RETURN_VOID();
+}
+
+/* wed_sql.drop_flow(name text) -> void */
+Datum
+wed_drop_flow(PG_FUNCTION_ARGS)
+{
+	call_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)");
+	PG_RETURN_VOID();
+}
