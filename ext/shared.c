@@ -391,15 +391,15 @@ is_followed(Oid datid)
 /*
  * Has the engine leave a database, and waits until it has, but no longer than
  * timeout_ms. Whoever asks must own it. It comes back when it is told to look
- * for databases again.
+ * for databases again. False if it was not there.
  */
-void
+bool
 wed_shared_leave_database(Oid datid, int64 timeout_ms)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 
 	if (shared == NULL || !request_leave(datid))
-		return;
+		return false;
 	ConditionVariablePrepareToSleep(&shared->applied);
 	while (is_followed(datid))
 	{
@@ -410,6 +410,7 @@ wed_shared_leave_database(Oid datid, int64 timeout_ms)
 		(void) ConditionVariableTimedSleep(&shared->applied, rest, PG_WAIT_EXTENSION);
 	}
 	ConditionVariableCancelSleep();
+	return true;
 }
 
 /*

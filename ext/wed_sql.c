@@ -21,11 +21,15 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "replication/slot.h"
+#include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/timestamp.h"
 
 PG_MODULE_MAGIC;
 
@@ -40,6 +44,7 @@ int			wed_completes_tgid = 0;
 
 /* how long a command waits for the engine to leave a database, at the most */
 #define LEAVE_TIMEOUT_MS 5000
+#define SLOT_POLL_MS 5
 
 static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_process_utility_hook = NULL;
@@ -184,6 +189,26 @@ database_to_leave(Node *command)
 }
 
 /*
+ * The walsender of a slot takes a moment to notice that the engine has gone.
+ * The other sessions of a database are waited for by the commands themselves.
+ */
+static void
+wait_for_idle_slots(Oid datid, TimestampTz deadline)
+{
+	int			slots;
+	int			active;
+
+	while (ReplicationSlotsCountDBSlots(datid, &slots, &active) && active > 0 &&
+		   GetCurrentTimestamp() < deadline)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 SLOT_POLL_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
  * Commands on a whole database are refused while others are connected to it,
  * and DROP DATABASE while a logical slot of it is in use: so the engine leaves
  * first, and looks for databases again afterwards, whatever came of it. The
@@ -204,7 +229,8 @@ leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		return;
 	}
 
-	wed_shared_leave_database(datid, LEAVE_TIMEOUT_MS);
+	if (wed_shared_leave_database(datid, LEAVE_TIMEOUT_MS))
+		wait_for_idle_slots(datid, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LEAVE_TIMEOUT_MS));
 	PG_TRY();
 	{
 		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);

@@ -153,7 +153,7 @@ extern void wed_shared_engine_ended(void);
 extern bool wed_shared_take_discovery_request(void);
 extern void wed_shared_request_discovery(void);
 extern Oid	wed_shared_take_leave_request(void);
-extern void wed_shared_leave_database(Oid datid, int64 timeout_ms);
+extern bool wed_shared_leave_database(Oid datid, int64 timeout_ms);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
 extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);
