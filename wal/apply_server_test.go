@@ -13,14 +13,14 @@ import (
 func (s *server) lagging(prepare func(*running)) (catchUp func() *running) {
 	s.Helper()
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	prepare(f)
 	f.sync()
 	f.stop()
 	return func() *running {
 		s.Helper()
 		f := s.follow()
-		<-f.streaming
+		f.ready()
 		f.sync()
 		return f
 	}
@@ -73,7 +73,7 @@ func TestAValueOutOfLineThatWasNotChangedIsInTheState(t *testing.T) {
 		return get[int64](s, "insert into travel.wed_flow (doc, j) values ($1, jsonb_build_array($1::text)) returning wid", long)
 	}
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	streamed, lost := start(), start()
 	f.sync()
 	s.must(s.complete(s.conn, streamed, "tr_a2", "a2 = 'x'")) // from the trace line before
@@ -93,7 +93,7 @@ func TestAValueOutOfLineThatWasNotChangedIsInTheState(t *testing.T) {
 		return nil
 	}))
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	check(streamed, 3)
 	check(lost, 3)
@@ -132,7 +132,7 @@ func TestAFlowThatIsDroppedOrRenamedStopsNoOther(t *testing.T) {
 		s.exec("insert into travel.wed_flow default values; insert into emptied.wed_flow default values; insert into renamed.wed_flow default values")
 	}
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	everywhere()
 	s.exec("insert into dropped.wed_flow default values")
 	f.sync() // statements are prepared for all of them
@@ -141,7 +141,7 @@ func TestAFlowThatIsDroppedOrRenamedStopsNoOther(t *testing.T) {
 	s.exec("insert into dropped.wed_flow default values")
 	s.exec("select wed_sql.drop_flow('dropped')")
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	s.exec("alter schema renamed rename to other")
 	s.exec("insert into travel.wed_flow default values; insert into other.wed_flow default values")
@@ -204,7 +204,7 @@ func TestJSONThatJSONBRefusesIsKeptAsText(t *testing.T) {
 func TestALineThatIsThereAlreadyIsKept(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	first := s.begin()
 	f.sync()
 	s.exec("insert into travel.wed_trace (wid, version, state, trf, status, tstmp, pending) values ($1, 0, '{}', '{}', 'R', now(), '{}')", first+1)
@@ -219,7 +219,7 @@ func TestALineThatIsThereAlreadyIsKept(t *testing.T) {
 func TestAJobThatIsThereAlreadyIsKept(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	s.exec("insert into travel.job_pool (wid, tgid, trname, payload, fired_at) select $1, tgid, trname, '{\"mine\": true}', now() from travel.wed_trig where trname = 'tr_a2'", wid+2)
@@ -262,7 +262,7 @@ func (r refusing) Close() error {
 func TestAFullNotificationQueueDoesNotStopTheFollower(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	f.stop()

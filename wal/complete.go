@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -104,64 +105,24 @@ func (a *applier) valueNow(ctx context.Context, f *flow, wid int64, name string)
 	if err != nil {
 		return "", err
 	}
-	for _, c := range r.columns {
-		if c.name != name {
-			continue
-		}
-		rows, err := a.db.Query(ctx, "select "+ident(name)+" from only "+f.table+" where wid = $1",
-			pgx.QueryResultFormats{pgx.TextFormatCode}, wid)
-		if err != nil {
-			return "", err
-		}
-		defer rows.Close()
-		if rows.Next() {
-			d := datum{kind: datumText, text: rows.RawValues()[0]}
-			if d.text == nil {
-				d.kind = datumNull
-			}
-			value = string(appendDatum(nil, c.typ, d))
-		}
-		rows.Close()
-		return value, rows.Err()
+	if _, err := a.db.Exec(ctx, sqlOwnersRows); err != nil {
+		return "", err
 	}
-	return "", nil
-}
-
-// describe locks a flow's wed_flow until the end of the transaction and lists its
-// columns as a Relation message does, wid and the stamp first.
-//
-// The table is its owner's, who may have put anything in its place, while this session
-// is a superuser's as a rule. So it is made sure, once nobody can change it any more,
-// that it is the table that it was, and that the columns of ours have our types: then
-// reading it runs nobody's functions. For the same reason no value is cast.
-func describe(ctx context.Context, db database, f *flow) (*relation, error) {
-	if _, err := db.Exec(ctx, "lock table only "+f.table+" in access share mode"); err != nil {
-		return nil, err
+	if err := readAsOwner(ctx, a.db, f, r, "f.wid = "+strconv.FormatInt(wid, 10)); err != nil {
+		return "", err
 	}
-	rows, err := db.Query(ctx, `
-select a.attname::text, a.atttypid
-  from pg_attribute a join pg_class c on c.oid = a.attrelid
- where c.oid = $1 and c.oid = to_regclass($2::text) and c.relkind = 'r'
-   and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
-   and case a.attname when $3::text then a.atttypid = 'int8'::regtype
-                      when $4::text then a.atttypid = 'wed_sql.stamp'::regtype else true end
- order by case a.attname when $3::text then -1 when $4::text then 0 else a.attnum end`,
-		f.relation, f.table, widColumn, stampColumn)
+	rows, err := a.db.Query(ctx, "select vals from pg_temp.owners_rows")
 	if err != nil {
-		return nil, fmt.Errorf("read the columns: %w", err)
+		return "", err
 	}
-	r := &relation{name: f.name, wid: 0, stamp: 1}
-	var name string
-	var typ uint32
-	_, err = pgx.ForEachRow(rows, []any{&name, &typ}, func() error {
-		r.columns = append(r.columns, column{name: name, key: quoteJSON(name) + ":", typ: typ})
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the columns: %w", err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[[]*string])
+	if err != nil || len(found) == 0 {
+		return "", err
 	}
-	if len(r.columns) < 2 || r.columns[0].name != widColumn || r.columns[1].name != stampColumn {
-		return nil, fmt.Errorf("%s is not the table that was made for the flow", f.table)
+	for i, c := range r.columns[2:] {
+		if c.name == name && i < len(found[0]) {
+			value = string(appendDatum(nil, c.typ, textDatum(found[0][i])))
+		}
 	}
-	return r, nil
+	return value, nil
 }

@@ -42,7 +42,7 @@ func TestFigure2GoesFromStartToFinal(t *testing.T) {
 	if _, err := listener.Exec(s.ctx, "listen tr_a2; listen tr_a3; listen tr_final"); err != nil {
 		t.Fatal(err)
 	}
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	next := func() *pgconn.Notification {
 		n, err := listener.WaitForNotification(s.ctx)
@@ -78,7 +78,7 @@ func TestFigure2GoesFromStartToFinal(t *testing.T) {
 func TestALaggingFollowerFiresNothingTwice(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	f.stop()
@@ -87,7 +87,7 @@ func TestALaggingFollowerFiresNothingTwice(t *testing.T) {
 	s.must(s.complete(s.conn, wid, "tr_a3", "a3 = 'y'"))
 	s.must(s.complete(s.conn, wid, "tr_a2", "a2 = 'x'"))
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	s.checkTrace(wid, []string{"0 R by - fires {tr_a2,tr_a3}", "1 R by tr_a3 fires {}", "2 R by tr_a2 fires {tr_final}"})
 	s.checkJobs(wid, "tr_final")
@@ -97,7 +97,7 @@ func TestAFollowerThatIsKilledAnywhereWritesEverythingOnce(t *testing.T) {
 	s := newServer(t)
 	small := func(c *Settings) { c.BatchSize = func() int { return 7 } }
 	f := s.follow(small)
-	<-f.streaming
+	f.ready()
 	const kills, instances = 25, 40
 	victim := s.connect()
 	for i := range kills {
@@ -118,7 +118,7 @@ func TestAFollowerThatIsKilledAnywhereWritesEverythingOnce(t *testing.T) {
 		}
 		f = s.follow(small)
 	}
-	<-f.streaming
+	f.ready()
 	f.sync()
 	if n := get[int](s, "select count(*) from travel.wed_trace where version = 0 and status = 'R' and trf = '{tr_a2,tr_a3}' and not healed"); n != kills*instances {
 		t.Errorf("%d lines, want %d", n, kills*instances)
@@ -132,7 +132,7 @@ func TestALargeTransactionIsWrittenInPartsAndOnce(t *testing.T) {
 	s := newServer(t)
 	small := func(c *Settings) { c.BatchSize = func() int { return 10 } }
 	f := s.follow(small)
-	<-f.streaming
+	f.ready()
 	s.exec("insert into travel.wed_flow (a1) select 'ready' from generate_series(1, 3000)")
 	f.until("a few parts", func() bool { return f.states >= 200 })
 	f.stop() // in the middle of the transaction
@@ -141,7 +141,7 @@ func TestALargeTransactionIsWrittenInPartsAndOnce(t *testing.T) {
 		t.Fatalf("stopped after %d states: not in the middle", written)
 	}
 	f = s.follow(small)
-	<-f.streaming
+	f.ready()
 	f.sync()
 	if lines, jobs := get[int](s, "select count(*) from travel.wed_trace"), get[int](s, "select count(*) from travel.job_pool"); lines != 3000 || jobs != 6000 {
 		t.Errorf("%d lines and %d jobs, want 3000 and 6000", lines, jobs)
@@ -151,7 +151,7 @@ func TestALargeTransactionIsWrittenInPartsAndOnce(t *testing.T) {
 func TestTheNewestFollowerGoesOnAndTheOlderOneStops(t *testing.T) {
 	s := newServer(t)
 	old := s.follow()
-	<-old.streaming
+	old.ready()
 	s.begin()
 	old.sync()
 	// Only its session that writes is left to the older one; the slot is the newer one's.
@@ -162,7 +162,7 @@ func TestTheNewestFollowerGoesOnAndTheOlderOneStops(t *testing.T) {
 	t.Cleanup(func() { _ = closeConn(conn.PgConn()) })
 	stale := newApplier(conn, testLog(s), get[int64](s, "select epoch from wed_sql.follower"))
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	if _, err := stale.apply(s.ctx, []Commit{{End: 1 << 60}}, 1<<60); !errors.Is(err, errFenced) {
 		t.Errorf("a batch of an older follower: %v", err)
 	}
@@ -177,7 +177,7 @@ func TestTheNewestFollowerGoesOnAndTheOlderOneStops(t *testing.T) {
 func TestWhatRollsBackFiresNothingAndWhatIsPreparedFiresWhenItCommits(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	s.exec("begin; insert into travel.wed_flow default values; rollback")
 	s.exec("begin; savepoint a; insert into travel.wed_flow default values; rollback to a; insert into travel.wed_flow (a1) values ('ready'); commit")
 	f.sync()
@@ -202,7 +202,7 @@ func TestWhatRollsBackFiresNothingAndWhatIsPreparedFiresWhenItCommits(t *testing
 func TestTwoStatesOfOneTransactionAreTwoLines(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	s.must(pgx.BeginFunc(s.ctx, s.conn, func(tx pgx.Tx) error {
@@ -237,7 +237,7 @@ func TestSettingsOfTheDatabaseAndTheRoleDisturbNothing(t *testing.T) {
 	}
 	s.exec("insert into wed_attr (aname, adv, atype) values ('at', '2026-01-02 03:04:05+00', 'timestamptz'), ('é', '1 day 02:00:00', 'interval'), ('b', '\\x00ff', 'bytea'), ('r', '0.1', 'float8')")
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	want := `{"b": "\\x00ff", "r": 0.1, "a1": "ready", "a2": null, "a3": null, "at": "2026-01-02 03:04:05+00", "é": "1 day 02:00:00"}`
@@ -251,7 +251,7 @@ func TestSettingsOfTheDatabaseAndTheRoleDisturbNothing(t *testing.T) {
 func TestTheFollowerLearnsOfTheLogsEndAtOnce(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	const tries = 50
 	var total time.Duration
@@ -271,7 +271,7 @@ func TestTheFollowerLearnsOfTheLogsEndAtOnce(t *testing.T) {
 func TestAnIdleFollowerAdvancesItsSlotAndThenRests(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	s.exec("create table noise (x text)")
 	s.exec("insert into noise select repeat(md5(g::text), 10) from generate_series(1, 20000) g")
 	lsn := s.position()
@@ -295,7 +295,7 @@ func TestAnIdleFollowerAdvancesItsSlotAndThenRests(t *testing.T) {
 func TestTheServersShutdownRequestIsNotHeldUp(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	start := time.Now()
 	f.stop()
 	if d := time.Since(start); d > time.Second {

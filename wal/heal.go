@@ -2,9 +2,9 @@ package wal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,6 +67,9 @@ func (h *healer) run(ctx context.Context, snapshot, slot string, point LSN, syst
 	if err := h.catalog.loadFlows(ctx, tx); err != nil {
 		return 0, err
 	}
+	if _, err := tx.Exec(ctx, sqlOwnersRows); err != nil {
+		return 0, fmt.Errorf("make room for what is read: %w", err)
+	}
 	for _, f := range h.catalog.flows {
 		if f.damaged() {
 			h.log.Warn("a flow cannot be healed: its wed_trace or its job_pool is missing", "flow", f.name)
@@ -89,26 +92,30 @@ func (h *healer) run(ctx context.Context, snapshot, slot string, point LSN, syst
 	return healed, tx.Commit(ctx)
 }
 
-// sqlUnseen selects the instances to heal: who wrote them, whether the line before
-// is missing, and the columns.
-const sqlUnseen = `declare unseen no scroll cursor for
-select f.xmin, not exists (select from %[2]s b where b.wid = f.wid and b.version = (f._stamp).version - 1),
-       f.wid, f._stamp%[3]s
-  from only %[1]s f
- where (f._stamp).version is not null
-   and not exists (select from %[2]s t where t.wid = f.wid and t.version = (f._stamp).version)`
+// sqlSeen is the condition, on f, of an instance whose state has its trace line.
+const sqlSeen = `exists (select from %s t where t.wid = f.wid and t.version = (f._stamp).version)`
 
+// sqlUnseen selects what was read of the instances to heal, and whether the line before
+// is missing.
+const sqlUnseen = `declare unseen no scroll cursor for
+select u.xid, u.wid, u.stamp, u.vals,
+       coalesce(u.version, 0) > 0 and not exists (select from %s b where b.wid = u.wid and b.version = u.version - 1)
+  from pg_temp.owners_rows u`
+
+// flow heals a flow. One that its owner has made unreadable must not keep the others
+// from being followed.
 func (h *healer) flow(ctx context.Context, f *flow) (int, error) {
-	rel, err := describe(ctx, h.conn, f)
+	rel, err := h.read(ctx, f)
+	if err != nil && isOwners(err) {
+		h.log.Warn("a flow cannot be healed: its wed_flow cannot be read", "flow", f.name, "err", err)
+		_, err := h.conn.Exec(ctx, "rollback to savepoint flow")
+		return 0, err
+	}
 	if err != nil {
 		return 0, err
 	}
-	var columns strings.Builder
-	for _, c := range rel.columns[2:] {
-		columns.WriteString(", f." + ident(c.name))
-	}
-	if err := h.exec(ctx, fmt.Sprintf(sqlUnseen, f.table, f.trace, columns.String())); err != nil {
-		return 0, err
+	if _, err := h.conn.Exec(ctx, fmt.Sprintf(sqlUnseen, f.trace)); err != nil {
+		return 0, fmt.Errorf("read instances: %w", err)
 	}
 	total := 0
 	for {
@@ -117,51 +124,84 @@ func (h *healer) flow(ctx context.Context, f *flow) (int, error) {
 			return 0, err
 		}
 		if total += n; n < healChunk {
-			return total, h.exec(ctx, "close unseen")
+			_, err := h.conn.Exec(ctx, "close unseen; truncate pg_temp.owners_rows; release savepoint flow")
+			return total, err
 		}
 	}
 }
 
-func (h *healer) exec(ctx context.Context, sql string) error {
-	_, err := h.conn.PgConn().Exec(ctx, sql).ReadAll()
+// read copies the instances to heal from the flow's table to ours.
+func (h *healer) read(ctx context.Context, f *flow) (*relation, error) {
+	if _, err := h.conn.Exec(ctx, "savepoint flow"); err != nil {
+		return nil, err
+	}
+	rel, err := describe(ctx, h.conn, f)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.letOwnerReadTrace(ctx, f); err != nil {
+		return nil, fmt.Errorf("let the owner read wed_trace: %w", err)
+	}
+	return rel, readAsOwner(ctx, h.conn, f, rel, "not "+fmt.Sprintf(sqlSeen, f.trace))
+}
+
+// letOwnerReadTrace repeats a grant of create_flow if wed_flow was given to another role.
+func (h *healer) letOwnerReadTrace(ctx context.Context, f *flow) error {
+	var grant string
+	err := h.conn.QueryRow(ctx, `
+select 'grant select on ' || $2::text || ' to ' || relowner::regrole from pg_class
+ where oid = $1 and not has_table_privilege(relowner, $2::text, 'select')`, f.relation, f.trace).Scan(&grant)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		_, err = h.conn.Exec(ctx, grant)
+	}
 	return err
 }
 
 func (h *healer) chunk(ctx context.Context, f *flow, rel *relation) (int, error) {
-	// Not through pgx: it would ask for binary values, and a state has the text.
-	results, err := h.conn.PgConn().Exec(ctx, "fetch "+strconv.Itoa(healChunk)+" unseen").ReadAll()
+	rows, err := h.conn.Query(ctx, "fetch "+strconv.Itoa(healChunk)+" unseen")
 	if err != nil {
 		return 0, fmt.Errorf("read instances: %w", err)
 	}
 	batch := make([]Commit, 0, healChunk)
 	gaps := make([]bool, 0, healChunk)
-	var buf []byte
-	for _, row := range results[0].Rows {
-		v := Version{Relation: f.relation}
-		if v.Wid, err = strconv.ParseInt(string(row[2]), 10, 64); err != nil {
-			return 0, fmt.Errorf("wid: %w", err)
+	fetched := 0
+	var (
+		xid, stamp string
+		wid        int64
+		texts      []*string
+		gap        bool
+	)
+	_, err = pgx.ForEachRow(rows, []any{&xid, &wid, &stamp, &texts, &gap}, func() error {
+		fetched++
+		v := Version{Relation: f.relation, Wid: wid}
+		if v.Stamp, err = ParseStamp(stamp); err != nil {
+			h.log.Warn("a state without a valid stamp is ignored", "flow", f.name, "instance", wid, "err", err)
+			return nil
 		}
-		if v.Stamp, err = ParseStamp(string(row[3])); err != nil {
-			return 0, fmt.Errorf("instance %d: %w", v.Wid, err)
-		}
-		values := make([]datum, len(rel.columns))
-		for i, text := range row[2:] {
-			if values[i].kind = datumText; text == nil {
-				values[i].kind = datumNull
-			}
-			values[i].text = text
-		}
-		buf = rel.appendState(buf[:0], values)
-		v.State = string(buf)
-		xid, err := strconv.ParseUint(string(row[0]), 10, 32)
+		writer, err := strconv.ParseUint(xid, 10, 32)
 		if err != nil {
-			return 0, fmt.Errorf("xmin: %w", err)
+			return fmt.Errorf("xmin of instance %d: %w", wid, err)
 		}
-		batch = append(batch, Commit{XID: uint32(xid), Time: h.now, Versions: []Version{v}})
-		gaps = append(gaps, v.Stamp.Version > 0 && len(row[1]) == 1 && row[1][0] == 't')
+		if len(texts) != len(rel.columns)-2 {
+			return fmt.Errorf("instance %d has %d attributes, want %d", wid, len(texts), len(rel.columns)-2)
+		}
+		values := make([]datum, 2, len(rel.columns))
+		for _, text := range texts {
+			values = append(values, textDatum(text))
+		}
+		v.State = string(rel.appendState(nil, values))
+		batch = append(batch, Commit{XID: uint32(writer), Time: h.now, Versions: []Version{v}})
+		gaps = append(gaps, gap)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read instances: %w", err)
 	}
 	if len(batch) == 0 {
-		return 0, nil
+		return fetched, nil
 	}
 	w, err := h.healed(ctx, f, batch, gaps)
 	if err != nil {
@@ -171,7 +211,7 @@ func (h *healer) chunk(ctx context.Context, f *flow, rel *relation) (int, error)
 		return 0, err
 	}
 	h.clock.settle()
-	return len(batch), nil
+	return fetched, nil
 }
 
 // healed is prepare for instances as they stand: their jobs are all that pend and

@@ -3,6 +3,8 @@ package wal
 import (
 	"log/slog"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 func testLog(s *server) *slog.Logger { return slog.New(s.log) }
@@ -12,7 +14,7 @@ func TestInstancesFromBeforeTheFirstFollowerAreHealed(t *testing.T) {
 	s.exec("insert into travel.wed_flow (a1) select 'ready' from generate_series(1, 1200)") // more than a chunk
 	done := get[int64](s, "insert into travel.wed_flow (a1) values ('done') returning wid")
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	if n := get[int](s, "select count(*) from travel.wed_trace where version = 0 and not healed and trf = '{tr_a2,tr_a3}'"); n != 1200 {
 		t.Errorf("%d lines, want 1200", n)
@@ -26,7 +28,7 @@ func TestInstancesFromBeforeTheFirstFollowerAreHealed(t *testing.T) {
 func TestALostSlotIsHealedFromTheTables(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	untouched, one, both := s.begin(), s.begin(), s.begin()
 	f.sync()
 	f.stop()
@@ -38,7 +40,7 @@ func TestALostSlotIsHealedFromTheTables(t *testing.T) {
 	after := s.begin()
 
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	last := s.begin()
 	f.sync()
 	s.checkTrace(untouched, figure2Trace[:1])
@@ -83,13 +85,13 @@ func TestNothingIsLostOrDoubledWhileItHeals(t *testing.T) {
 	}()
 	f := s.follow()
 	for range 6 {
-		<-f.streaming
+		f.ready()
 		f.sync()
 		f.stop()
 		s.must(DropSlot(s.ctx, s.conn, s.oid))
 		f = s.follow()
 	}
-	<-f.streaming
+	f.ready()
 	close(stop)
 	s.must(<-stopped)
 	f.sync()
@@ -104,7 +106,7 @@ func TestNothingIsLostOrDoubledWhileItHeals(t *testing.T) {
 func TestASlotThatIsAheadOfTheTablesIsMadeAnew(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	f.stop()
@@ -114,7 +116,7 @@ func TestASlotThatIsAheadOfTheTablesIsMadeAnew(t *testing.T) {
 		return err
 	}))
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	s.checkTrace(wid, figure2Trace[:2])
 	s.checkJobs(wid, "tr_a3")
@@ -123,7 +125,7 @@ func TestASlotThatIsAheadOfTheTablesIsMadeAnew(t *testing.T) {
 func TestARestoredDatabaseIsFollowedAnew(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	f.stop()
@@ -131,7 +133,7 @@ func TestARestoredDatabaseIsFollowedAnew(t *testing.T) {
 	// As if the tables came from the backup of another cluster.
 	s.exec("update wed_sql.follower set system_identifier = system_identifier + 1")
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	s.checkTrace(wid, figure2Trace[:2])
 	if !s.log.has("copied from another cluster") {
@@ -149,7 +151,7 @@ func TestAHealThatFailsIsBegunAgain(t *testing.T) {
 	}
 	s.exec("alter table travel.wed_trace drop constraint no")
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	s.checkTrace(wid, figure2Trace[:1])
 }
@@ -158,7 +160,7 @@ func TestAnExceptionIsHealed(t *testing.T) {
 	s := newServer(t)
 	s.exec("insert into wed_trig (trname, cpred) values ('tr_bad', $$case when a2 = 'bad' then 1 / length(replace(a3, 'zero', '')) > 0 end$$)")
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	wid := s.begin()
 	f.sync()
 	f.stop()
@@ -166,7 +168,7 @@ func TestAnExceptionIsHealed(t *testing.T) {
 	s.must(s.complete(s.conn, wid, "tr_a2", "a2 = 'bad'"))
 	s.must(DropSlot(s.ctx, s.conn, s.oid))
 	f = s.follow()
-	<-f.streaming
+	f.ready()
 	f.sync()
 	s.checkTrace(wid, []string{figure2Trace[0], "2 E by tr_a2 fires {_EXCPT} healed"})
 	s.checkJobs(wid, "_EXCPT")
@@ -178,11 +180,57 @@ func TestAnExceptionIsHealed(t *testing.T) {
 func TestSlotsAreDropped(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
-	<-f.streaming
+	f.ready()
 	f.stop()
 	s.must(DropSlot(s.ctx, s.conn, s.oid))
 	s.must(DropSlot(s.ctx, s.conn, s.oid)) // once more: it is not there
 	if n := get[int](s, "select count(*) from pg_replication_slots where slot_name = $1", SlotName(s.oid)); n != 0 {
 		t.Error("it is still there")
+	}
+}
+
+// What a flow's owner has put into his table runs as the owner, if at all.
+func TestHealingGivesAFlowsOwnerNoPower(t *testing.T) {
+	s := newServer(t)
+	s.exec("drop role if exists wal_test_mallory; create role wal_test_mallory; grant create on database " + pgx.Identifier{s.config.Database}.Sanitize() + " to wal_test_mallory")
+	t.Cleanup(func() { s.end("drop owned by wal_test_mallory cascade; drop role wal_test_mallory") })
+	s.exec(`grant usage on schema wed_sql to wal_test_mallory; grant execute on all functions in schema wed_sql to wal_test_mallory;
+set role wal_test_mallory;
+select wed_sql.create_flow('evil');
+set search_path = evil;
+insert into wed_attr (aname, adv) values ('a', '1');
+insert into wed_trig (trname, cpred) values ('go', 'a is not null');
+create function evil.noisy(i int) returns int language plpgsql immutable as $$
+begin
+    if current_user <> 'wal_test_mallory' then
+        raise exception 'runs as %', current_user;
+    end if;
+    return i;
+end $$;
+create index on evil.wed_flow (evil.noisy(1), a);
+insert into wed_flow default values;
+reset role`)
+	f := s.follow()
+	f.ready()
+	f.sync()
+	if n := get[int](s, "select count(*) from evil.wed_trace"); n != 1 {
+		s.log.show()
+		t.Errorf("%d lines, want 1", n)
+	}
+}
+
+func TestAFlowThatCannotBeReadStopsNoOther(t *testing.T) {
+	s := newServer(t)
+	s.exec(`select wed_sql.create_flow('broken'); set search_path = broken;
+insert into wed_attr (aname, adv) values ('a', '1'); insert into wed_trig (trname, cpred) values ('go', 'a is not null');
+insert into wed_flow default values; alter table broken.wed_flow rename wid to other`)
+	wid := s.begin()
+	f := s.follow()
+	f.ready()
+	f.sync()
+	s.checkTrace(wid, figure2Trace[:1])
+	if !s.log.has("cannot be read") {
+		s.log.show()
+		t.Error("nobody was told")
 	}
 }

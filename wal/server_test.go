@@ -132,6 +132,19 @@ func (s *server) exec(sql string, args ...any) {
 	}
 }
 
+// end executes commands when the test, and its time, is over.
+func (s *server) end(sql string) {
+	conn, err := pgx.ConnectConfig(context.Background(), s.config.Copy())
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	defer func() { _ = closeConn(conn.PgConn()) }()
+	if _, err := conn.PgConn().Exec(context.Background(), sql).ReadAll(); err != nil {
+		s.Errorf("%s: %v", sql, err)
+	}
+}
+
 // get returns the only value of a query.
 func get[T any](s *server, sql string, args ...any) T {
 	s.Helper()
@@ -252,6 +265,17 @@ func (s *server) follow(change ...func(*Settings)) *running {
 func (r *running) stop() {
 	r.cancel()
 	<-r.done
+}
+
+// ready waits until it streams.
+func (r *running) ready() {
+	r.s.Helper()
+	select {
+	case <-r.streaming:
+	case <-r.done:
+		r.s.log.show()
+		r.s.Fatalf("the follower ended: %v", r.err)
+	}
 }
 
 // over tells whether the follower has ended.
