@@ -189,7 +189,9 @@ begin
                   hint = 'A WED-flow has a schema of its own, of the same name.';
     end if;
 
-    execute format('create schema %I authorization %I', name, owner);
+    -- not the flow owner's: whoever owns a schema can drop what is in it, and put something else in its place
+    execute format('create schema %I', name);
+    execute format('grant usage, create on schema %I to %I with grant option', name, owner);
     perform wed_sql.create_tables(name);
     insert into wed_sql.flow (wed_flow, wed_attr, wed_trig, job_pool, wed_trace)
     select format('%I.wed_flow', name), format('%I.wed_attr', name), format('%I.wed_trig', name),
