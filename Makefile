@@ -31,7 +31,7 @@ OBJS = $(patsubst %.c,%.o,$(wildcard ext/*.c))
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 
 # The extension's script: these files of sql/, in the order in which they build on each other.
-SQL_FILES = catalog functions definition flow status
+SQL_FILES = prelude catalog functions definition worker flow protection job_lock status
 SQL = $(patsubst %,sql/%.sql,$(SQL_FILES))
 DATA_built = wed_sql--$(EXTVERSION).sql
 

@@ -59,9 +59,13 @@ typedef struct WedCondition
 static TimeoutId condition_timeout_id = MAX_TIMEOUTS;
 static volatile sig_atomic_t condition_timed_out = false;
 
+/* execute_as_owner() is running, so many times */
+static int	in_own_ddl = 0;
+
 PG_FUNCTION_INFO_V1(wed_condition_attributes);
 PG_FUNCTION_INFO_V1(wed_type_name);
 PG_FUNCTION_INFO_V1(wed_execute_as_owner);
+PG_FUNCTION_INFO_V1(wed_in_own_ddl);
 
 /*
  * Running other people's code
@@ -476,8 +480,24 @@ wed_execute_as_owner(PG_FUNCTION_ARGS)
 	Oid			owner = rel->rd_rel->relowner;
 
 	relation_close(rel, AccessShareLock);	/* the command takes what it needs */
-	wed_run_as_owner(owner, execute_command, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	in_own_ddl++;
+	PG_TRY();
+	{
+		wed_run_as_owner(owner, execute_command, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	}
+	PG_FINALLY();
+	{
+		in_own_ddl--;
+	}
+	PG_END_TRY();
 	PG_RETURN_VOID();
+}
+
+/* wed_sql.in_own_ddl() -> boolean: for the event triggers of sql/protection.sql */
+Datum
+wed_in_own_ddl(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(in_own_ddl > 0);
 }
 
 /*

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * definer.c
- *		create_flow() and drop_flow(): run as the extension's owner, on behalf
- *		of their caller.
+ *		create_flow(), drop_flow(), grant_worker() and revoke_worker(): run as
+ *		the extension's owner, on behalf of their caller.
  *
  * A SECURITY DEFINER function cannot know its caller: it sees only the
  * session's role, which may be that of a victim whose statement runs code of
@@ -18,10 +18,13 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
+PG_FUNCTION_INFO_V1(wed_grant_worker);
+PG_FUNCTION_INFO_V1(wed_revoke_worker);
 
 static Oid
 function_owner(Oid function)
@@ -36,31 +39,40 @@ function_owner(Oid function)
 	return owner;
 }
 
-/* Calls a function of the extension with the flow's name and the caller's. */
+/* Calls a function of the extension with our own arguments and the caller's name. */
 static void
 call_for_caller(FunctionCallInfo fcinfo, const char *query)
 {
 	Oid			caller;
 	int			sec_context;
-	Oid			types[] = {TEXTOID, NAMEOID};
-	Datum		args[2];
+	int			nargs = PG_NARGS();
+	Oid		   *own_types;
+	int			ntypes;
+	Oid			types[FUNC_MAX_ARGS];
+	Datum		args[FUNC_MAX_ARGS];
 	NameData	caller_name;
 
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot create or drop a WED-flow within a security-restricted operation")));
+				 errmsg("cannot create, drop or grant WED-flows within a security-restricted operation")));
 
 	GetUserIdAndSecContext(&caller, &sec_context);
 	namestrcpy(&caller_name, GetUserNameFromId(caller, false));
-	args[0] = PG_GETARG_DATUM(0);
-	args[1] = NameGetDatum(&caller_name);
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &own_types, &ntypes);
+	for (int i = 0; i < nargs; i++)
+	{
+		types[i] = own_types[i];
+		args[i] = PG_GETARG_DATUM(i);
+	}
+	types[nargs] = NAMEOID;
+	args[nargs] = NameGetDatum(&caller_name);
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
 						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_with_args(query, 2, types, args, NULL, false, 0) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, nargs + 1, types, args, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
 	SPI_finish();
 	SetUserIdAndSecContext(caller, sec_context);
@@ -71,6 +83,22 @@ Datum
 wed_create_flow(PG_FUNCTION_ARGS)
 {
 	call_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)");
+	PG_RETURN_VOID();
+}
+
+/* wed_sql.grant_worker(flow text, transition text, role name) -> void */
+Datum
+wed_grant_worker(PG_FUNCTION_ARGS)
+{
+	call_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)");
+	PG_RETURN_VOID();
+}
+
+/* wed_sql.revoke_worker(flow text, transition text, role name) -> void */
+Datum
+wed_revoke_worker(PG_FUNCTION_ARGS)
+{
+	call_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)");
 	PG_RETURN_VOID();
 }
 

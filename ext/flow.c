@@ -62,6 +62,14 @@ enum
 	RULE_NATTS = RULE_TIMEOUT
 };
 
+enum
+{
+	WORKER_FLOW_ID = 1,
+	WORKER_TRNAME,
+	WORKER_ROLE,
+	WORKER_NATTS = WORKER_ROLE
+};
+
 #define GUARD_TRIGGER "zz_guard"
 
 typedef struct CacheEntry
@@ -268,6 +276,37 @@ read_rules(WedFlow *flow, Relation wed_flow, Snapshot snapshot)
 	}
 }
 
+/* Roles that may perform one transition or another, and no others. */
+static void
+read_workers(WedFlow *flow, Snapshot snapshot)
+{
+	Relation	catalog = open_catalog("worker");
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	int			room = 8;
+
+	flow->workers = palloc(sizeof(WedWorker) * room);
+	ScanKeyInit(&key, WORKER_FLOW_ID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(flow->flow_id));
+	scan = systable_beginscan(catalog, index_in_schema_of(catalog, "worker_pkey"), true,
+							  snapshot, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum		values[WORKER_NATTS];
+		bool		nulls[WORKER_NATTS];
+		WedWorker  *worker;
+
+		heap_deform_tuple(tuple, RelationGetDescr(catalog), values, nulls);
+		if (flow->nworkers == room)
+			flow->workers = repalloc(flow->workers, sizeof(WedWorker) * (room *= 2));
+		worker = &flow->workers[flow->nworkers++];
+		worker->trname = TextDatumGetCString(values[WORKER_TRNAME - 1]);
+		worker->role = DatumGetObjectId(values[WORKER_ROLE - 1]);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
 static Oid
 stamp_type(void)
 {
@@ -350,6 +389,7 @@ read_flow(Relation wed_flow)
 	check_guard_is_last(flow, wed_flow);
 	flow->econtext = CreateStandaloneExprContext();
 	read_rules(flow, wed_flow, snapshot);
+	read_workers(flow, snapshot);
 	UnregisterSnapshot(snapshot);
 
 	/* found by name once per definition, not once per state */
@@ -413,6 +453,91 @@ wed_flow_get(Relation wed_flow)
 	if (has_broken_condition(flow))
 		entry->current = false;
 	return flow;
+}
+
+static Oid
+flow_with(Relation flows, const char *index, AttrNumber column, int32 number, Snapshot snapshot)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			wed_flow = InvalidOid;
+	bool		isnull;
+
+	ScanKeyInit(&key, column, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(number));
+	scan = systable_beginscan(flows, index_in_schema_of(flows, index), true, snapshot, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		wed_flow = DatumGetObjectId(heap_getattr(tuple, FLOW_WED_FLOW, RelationGetDescr(flows), &isnull));
+	systable_endscan(scan);
+	return wed_flow;
+}
+
+static Oid
+find_flow_of_trigger(int32 tgid)
+{
+	Relation	rules = open_catalog("rule");
+	Relation	flows = open_catalog("flow");
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			wed_flow;
+
+	ScanKeyInit(&key, RULE_TGID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(tgid));
+	scan = systable_beginscan(rules, index_in_schema_of(rules, "rule_pkey"), true, snapshot, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		int32		flow_id = DatumGetInt32(heap_getattr(tuple, RULE_FLOW_ID, RelationGetDescr(rules), &isnull));
+
+		wed_flow = flow_with(flows, "flow_pkey", FLOW_FLOW_ID, flow_id, snapshot);
+	}
+	else
+		wed_flow = flow_with(flows, "flow_excpt_tgid_key", FLOW_EXCPT_TGID, tgid, snapshot);
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(flows, AccessShareLock);
+	table_close(rules, AccessShareLock);
+	return wed_flow;
+}
+
+/*
+ * The wed_flow of the flow that a WED-trigger belongs to, or once belonged to;
+ * InvalidOid if there is none. It may have been dropped since.
+ */
+Oid
+wed_flow_of_trigger(int32 tgid)
+{
+	static HTAB *flows = NULL;
+	struct
+	{
+		int32		tgid;		/* hash key; a tgid is never used again */
+		Oid			wed_flow;
+	}		   *entry;
+	Oid			wed_flow;
+
+	if (flows == NULL)
+	{
+		HASHCTL		control = {
+			.keysize = sizeof(int32),
+			.entrysize = sizeof(*entry),
+			.hcxt = TopMemoryContext,
+		};
+
+		flows = hash_create("wed_sql WED-triggers", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	entry = hash_search(flows, &tgid, HASH_FIND, NULL);
+	if (entry != NULL && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(entry->wed_flow)))
+		return entry->wed_flow;
+	wed_flow = find_flow_of_trigger(tgid);
+	if (OidIsValid(wed_flow))
+	{
+		entry = hash_search(flows, &tgid, HASH_ENTER, NULL);
+		entry->wed_flow = wed_flow;
+	}
+	return wed_flow;
 }
 
 /*

@@ -13,6 +13,7 @@
  */
 #include "wed_sql.h"
 
+#include "access/detoast.h"
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
@@ -21,6 +22,7 @@
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -193,6 +195,11 @@ complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
 	find_locked_jobs(flow, job_pool, wid, snapshot, &jobs);
 	if (jobs.tgid == 0)
 		refuse_without_job(flow, job_pool, wid);
+	if (!wed_may_perform(flow, GetUserId(), jobs.trname))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", jobs.trname, flow->name),
+				 errhint("wed_sql.grant_worker() gives a role the right to perform it.")));
 	if (jobs.count > 1 && wed_completes_tgid == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_AMBIGUOUS_JOB),
@@ -210,6 +217,30 @@ complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
 	table_close(job_pool, RowExclusiveLock);
 	stamp->by = jobs.tgid;
 	stamp->trw = jobs.trname;
+}
+
+/* Whether a job of the instance is pending that passes a test. */
+bool
+wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *arg)
+{
+	Relation	job_pool = table_open(flow->job_pool, AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(job_pool);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = begin_job_scan(flow, job_pool, wid, snapshot);
+	HeapTuple	tuple;
+	bool		found = false;
+
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		int32		tgid = DatumGetInt32(heap_getattr(tuple, JOB_TGID, desc, &isnull));
+
+		found = test(flow, tgid, TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull)), arg);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(job_pool, AccessShareLock);
+	return found;
 }
 
 static bool
@@ -244,11 +275,39 @@ check_nothing_else_pends(const WedFlow *flow, int64 wid, const WedStamp *stamp)
 				 errhint("Do the transition again when they are completed.")));
 }
 
+/*
+ * What follows a state holds it in memory, several times over, and has others
+ * to serve.
+ */
+static void
+check_size(const WedFlow *flow, TupleTableSlot *state)
+{
+	TupleDesc	desc = state->tts_tupleDescriptor;
+	int64		size = 0;
+
+	slot_getallattrs(state);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!state->tts_isnull[i] && !att->attisdropped && att->attlen == -1)
+			size += toast_raw_datum_size(state->tts_values[i]);
+	}
+	if (size > (int64) wed_max_state_size * 1024)
+		ereport(ERROR,
+				(errcode(ERRCODE_WED_STATE_TOO_LARGE),
+				 errmsg("state of an instance of WED-flow \"%s\" is too large", flow->name),
+				 errdetail("Its attributes have " INT64_FORMAT " kB; wed_sql.max_state_size is %d kB.",
+						   size / 1024, wed_max_state_size),
+				 errhint("Keep large values in a table of your own, and their keys in the state.")));
+}
+
 static void
 judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 {
 	WedVerdict	verdict;
 
+	check_size(flow, state);
 	wed_judge(flow, state, &verdict);
 	stamp->rules = flow->rules_version;
 	stamp->final = verdict.final;
@@ -353,6 +412,12 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 				 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is final and cannot be changed",
 						wid, flow->name),
 				 errhint("It can be reopened after WED-attributes or WED-triggers were added or changed.")));
+	else if (!wed_may_perform_all(flow, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to reopen instance " INT64_FORMAT " of WED-flow \"%s\"", wid, flow->name),
+				 errhint("It takes the privilege UPDATE on the whole table %s.",
+						 quote_qualified_identifier(flow->name, "wed_flow"))));
 
 	judge_into(flow, trigger->tg_newslot, &stamp);
 	if (stamp.final)

@@ -75,6 +75,8 @@ wed_try_lock(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("wid " INT64_FORMAT " is out of range", wid)));
+	if (!wed_may_lock_job(wid, tgid))
+		PG_RETURN_BOOL(false);
 	set_job_locktag(&tag, wid, tgid);
 	PG_RETURN_BOOL(LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL);
 }

@@ -41,6 +41,7 @@ int			wed_memory_limit = 64;
 int			wed_discovery_interval = 60;
 int			wed_max_databases = 128;
 int			wed_completes_tgid = 0;
+int			wed_max_state_size = 65536;
 
 /* how long a command waits for the engine to leave a database, at the most */
 #define LEAVE_TIMEOUT_MS 5000
@@ -82,6 +83,12 @@ define_settings(void)
 							"When they take longer, the instance becomes an exception. Zero turns the limit off.",
 							&wed_condition_timeout, 1000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.max_state_size",
+							"Largest size of a WED-state.",
+							"A state that is larger is refused.",
+							&wed_max_state_size, 65536, 1, 200 * 1024,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wed_sql.memory_limit",
 							"Memory that the engine tries to stay below.",

@@ -30,6 +30,7 @@
 #define ERRCODE_WED_INSTANCE_NOT_REMOVABLE			MAKE_SQLSTATE('W','E','D','0','6')
 #define ERRCODE_WED_FINAL_WITH_PENDING_JOBS			MAKE_SQLSTATE('W','E','D','0','7')
 #define ERRCODE_WED_INSTANCE_IS_FINAL				MAKE_SQLSTATE('W','E','D','0','8')
+#define ERRCODE_WED_STATE_TOO_LARGE					MAKE_SQLSTATE('W','E','D','0','9')
 #define ERRCODE_WED_SYNC_TIMED_OUT					MAKE_SQLSTATE('W','E','D','1','4')
 
 #define WED_SCHEMA				"wed_sql"
@@ -62,6 +63,13 @@ typedef struct WedRule
 	struct WedCondition *condition;
 } WedRule;
 
+/* A row of wed_sql.worker */
+typedef struct WedWorker
+{
+	char	   *trname;
+	Oid			role;
+} WedWorker;
+
 /* A flow's definition, as the guard needs it; cached per backend. */
 typedef struct WedFlow
 {
@@ -79,6 +87,8 @@ typedef struct WedFlow
 	int			nrules;			/* enabled ones only, by tgid */
 	WedRule    *rules;
 	WedRule    *final_rule;		/* NULL if there is none */
+	int			nworkers;
+	WedWorker  *workers;
 	struct ExprContext *econtext;
 	MemoryContext context;
 } WedFlow;
@@ -101,10 +111,12 @@ extern int	wed_memory_limit;
 extern int	wed_discovery_interval;
 extern int	wed_max_databases;
 extern int	wed_completes_tgid;
+extern int	wed_max_state_size;
 
 /* flow.c */
 extern WedFlow *wed_flow_get(Relation wed_flow);
 extern WedFlow *wed_flow_reread(Relation wed_flow);
+extern Oid	wed_flow_of_trigger(int32 tgid);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
 
 /* condition.c */
@@ -119,6 +131,15 @@ extern char *wed_try_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern void wed_stamp_read(Datum value, WedStamp *stamp);
 extern Datum wed_stamp_make(Oid stamp_type, const WedStamp *stamp);
 extern int	wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int32 **pending);
+
+/* guard.c */
+typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
+extern bool wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *arg);
+
+/* rights.c */
+extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
+extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
+extern bool wed_may_lock_job(int64 wid, int32 tgid);
 
 /* joblock.c */
 extern bool wed_job_lock_held(int64 wid, int32 tgid);

@@ -19,7 +19,8 @@ create table wed_sql.flow (
     constraint flow_pkey primary key (flow_id),
     constraint flow_wed_flow_key unique (wed_flow),
     constraint flow_wed_attr_key unique (wed_attr),
-    constraint flow_wed_trig_key unique (wed_trig)
+    constraint flow_wed_trig_key unique (wed_trig),
+    constraint flow_excpt_tgid_key unique (excpt_tgid)
 );
 
 comment on table wed_sql.flow is 'WED-flows of this database; the name of a flow is that of its schema';

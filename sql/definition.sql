@@ -229,8 +229,12 @@ create function wed_sql.attrs_changed() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    f wed_sql.flow;
 begin
-    perform wed_sql.next_rules_version(flow_id) from wed_sql.flow where wed_attr = tg_relid;
+    select * into strict f from wed_sql.flow where wed_attr = tg_relid;
+    perform wed_sql.next_rules_version(f.flow_id);
+    perform wed_sql.refuse_flaws(f, tg_op);
     return null;
 end
 $$;

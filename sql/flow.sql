@@ -135,9 +135,18 @@ begin
         create trigger guard_truncate before truncate on %1$I.wed_trig
             for each statement execute function wed_sql.guard();
 
-        -- replication roles do not switch off what a state must obey
+        -- replication roles do not switch off what a state must obey, nor what makes a definition one
         alter table %1$I.wed_flow enable always trigger zz_guard;
         alter table %1$I.wed_flow enable always trigger zz_guard_truncate;
+        alter table %1$I.wed_attr enable always trigger check_attr;
+        alter table %1$I.wed_attr enable always trigger attr_changed;
+        alter table %1$I.wed_attr enable always trigger attrs_changed;
+        alter table %1$I.wed_attr enable always trigger guard_truncate;
+        alter table %1$I.wed_trig enable always trigger check_trig;
+        alter table %1$I.wed_trig enable always trigger trig_changed;
+        alter table %1$I.wed_trig enable always trigger guard_truncate;
+        alter table %1$I.job_pool enable always trigger guard_truncate;
+        alter table %1$I.wed_trace enable always trigger guard_truncate;
     $sql$, schema);
 end
 $$;
@@ -155,9 +164,8 @@ as $$
 begin
     execute format($sql$
         alter table %1$I.wed_flow owner to %2$I;
-        alter view %1$I.wed_instance owner to %2$I;
         grant select, insert, update, delete on %1$I.wed_attr, %1$I.wed_trig to %2$I with grant option;
-        grant select on %1$I.job_pool, %1$I.wed_trace to %2$I with grant option;
+        grant select on %1$I.job_pool, %1$I.wed_trace, %1$I.wed_instance to %2$I with grant option;
     $sql$, schema, owner);
 end
 $$;
@@ -193,11 +201,11 @@ begin
     execute format('create schema %I', name);
     execute format('grant usage, create on schema %I to %I with grant option', name, owner);
     perform wed_sql.create_tables(name);
+    perform wed_sql.create_triggers(name);
     insert into wed_sql.flow (wed_flow, wed_attr, wed_trig, job_pool, wed_trace)
     select format('%I.wed_flow', name), format('%I.wed_attr', name), format('%I.wed_trig', name),
            format('%I.job_pool', name), format('%I.wed_trace', name)
     returning * into f;
-    perform wed_sql.create_triggers(name);
     execute format('alter publication wed_sql add table %s', f.wed_flow);
     perform wed_sql.grant_to_owner(name, owner);
 end
@@ -221,30 +229,12 @@ create function wed_sql.drop_flow_for(name text, caller name) returns void
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    f wed_sql.flow;
-    owner name;
+    f wed_sql.flow := wed_sql.flow_of_owner(name, caller);
 begin
-    select flow.* into f
-      from wed_sql.flow
-      join pg_class c on c.oid = flow.wed_flow
-      join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = name;
-    if not found then
-        raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
-    end if;
-    select pg_get_userbyid(relowner) into strict owner from pg_class where oid = f.wed_flow;
-    if not pg_has_role(caller, owner, 'usage') then
-        raise exception 'must be owner of WED-flow "%"', name using errcode = 'insufficient_privilege';
-    end if;
-
+    -- in the order in which workers and the follower take their locks; the rest is dropped by check_dropped()
+    execute format('lock table %s, %s, %s', f.wed_flow, f.wed_trace, f.job_pool);
     execute format('drop view %I.wed_instance', name);
-    execute format('drop table %s, %s, %s, %s, %s', f.wed_flow, f.job_pool, f.wed_trace, f.wed_trig, f.wed_attr);
-    delete from wed_sql.flow where flow_id = f.flow_id;
-    begin
-        execute format('drop schema %I', name);
-    exception when dependent_objects_still_exist then
-        raise notice 'schema "%" is kept, because there is more in it', name;
-    end;
+    execute format('drop table %s', f.wed_flow);
 end
 $$;
 

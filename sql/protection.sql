@@ -1,0 +1,228 @@
+-- What a flow's tables must be for its guard and the follower, and what keeps them so. wed_flow is its owner's: he may
+-- put indexes, constraints and triggers of his own on it, but cannot take the guard off.
+
+create function wed_sql.in_own_ddl() returns boolean
+    language c stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_in_own_ddl';
+
+revoke all on function wed_sql.in_own_ddl() from public;
+
+comment on function wed_sql.in_own_ddl() is 'Whether wed_sql itself is altering a wed_flow, for a change of wed_attr.';
+
+create function wed_sql.flaws(f wed_sql.flow) returns setof text
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select flaw
+      from pg_class c,
+           lateral (
+               select 'its name is no longer "wed_flow"' where c.relname <> 'wed_flow'
+               union all
+               select 'it is no longer in the schema of the flow''s other tables'
+                where c.relnamespace <> all (select relnamespace from pg_class where oid in (f.job_pool, f.wed_trace))
+               union all
+               select 'it is unlogged: its WED-states are not in the WAL' where c.relpersistence <> 'p'
+               union all
+               select 'it inherits from another table, or another inherits from it'
+                where exists (select from pg_inherits where c.oid in (inhrelid, inhparent))
+               union all
+               select 'it has a rule, "' || rulename || '"' from (select rulename from pg_rewrite where ev_class = c.oid) r
+               union all
+               select 'row security is forced upon its owner' where c.relforcerowsecurity
+               union all
+               select 'its replica identity is not the primary key' where c.relreplident not in ('d', 'f')
+               union all
+               select 'its primary key (wid) is missing'
+                where not exists (select from pg_constraint p
+                                    join pg_attribute a on a.attrelid = p.conrelid and p.conkey = array[a.attnum]
+                                   where p.conrelid = c.oid and p.contype = 'p' and a.attname = 'wid')
+               union all
+               select 'column "' || k.name || '" is not as wed_sql made it'
+                 from (values ('wid', 'bigint'::regtype, 'a'), ('_stamp', 'wed_sql.stamp'::regtype, '')) k(name, type, identity)
+                where not exists (select from pg_attribute a
+                                   where a.attrelid = c.oid and a.attname = k.name and not a.attisdropped
+                                     and a.atttypid = k.type and a.attnotnull and a.attidentity = k.identity::"char")
+               union all
+               -- bits of tgtype: row 1, before 2, insert 4, delete 8, update 16, truncate 32
+               select 'trigger "' || k.name || '" is not as wed_sql made it'
+                 from (values ('zz_guard', 31), ('zz_guard_truncate', 34)) k(name, type)
+                where not exists (select from pg_trigger t
+                                   where t.tgrelid = c.oid and t.tgname = k.name and t.tgtype = k.type
+                                     and t.tgfoid = 'wed_sql.guard()'::regprocedure and t.tgenabled = 'A'
+                                     and t.tgqual is null and t.tgattr = '' and t.tgnargs = 0)
+           ) flaws(flaw)
+     where c.oid = f.wed_flow
+$$;
+
+revoke all on function wed_sql.flaws(wed_sql.flow) from public;
+
+comment on function wed_sql.flaws(wed_sql.flow) is 'What is wrong with wed_flow of a flow; nothing if it is as the flow needs it.';
+
+create function wed_sql.attribute_flaws(f wed_sql.flow) returns setof text
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute format($sql$
+        select 'WED-attribute "' || w.aname || '" is not a column of its type any more'
+          from %s w
+         where not exists (select from pg_attribute a
+                            where a.attrelid = $1 and a.attname = w.aname and not a.attisdropped
+                              and a.atttypid = to_regtype(w.atype) and a.attgenerated = '')
+        union all
+        select 'column "' || a.attname || '" is not a WED-attribute'
+          from pg_attribute a
+         where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+           and a.attname not in ('wid', '_stamp') and a.attname not in (select w.aname from %s w)
+    $sql$, f.wed_attr, f.wed_attr) using f.wed_flow;
+end
+$$;
+
+revoke all on function wed_sql.attribute_flaws(wed_sql.flow) from public;
+
+comment on function wed_sql.attribute_flaws(wed_sql.flow) is 'Where wed_attr and the columns of wed_flow differ.';
+
+create function wed_sql.refuse_flaws(f wed_sql.flow, command text) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    flaw text;
+begin
+    select x into flaw from wed_sql.flaws(f) x limit 1;
+    if flaw is null and not wed_sql.in_own_ddl() then
+        select x into flaw from wed_sql.attribute_flaws(f) x limit 1;
+    end if;
+    if flaw is not null then
+        raise exception '% would break the WED-flow of table %', command, f.wed_flow
+            using errcode = 'WED15', detail = format('Afterwards, %s.', flaw),
+                  hint = 'Attributes are changed through wed_attr, and wed_sql.drop_flow() removes a whole flow.';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.refuse_flaws(wed_sql.flow, text) from public;
+
+comment on function wed_sql.refuse_flaws(wed_sql.flow, text) is 'Refuses (WED15) a command that has left wed_flow other than the flow needs it.';
+
+create function wed_sql.check_altered() returns event_trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+begin
+    for f in
+        select flow.*
+          from wed_sql.flow
+         where flow.wed_flow in (
+                   select coalesce(t.tgrelid, r.ev_class, p.polrelid, o.objid)
+                     from pg_event_trigger_ddl_commands() o
+                     left join pg_trigger t on o.classid = 'pg_trigger'::regclass and t.oid = o.objid
+                     left join pg_rewrite r on o.classid = 'pg_rewrite'::regclass and r.oid = o.objid
+                     left join pg_policy p on o.classid = 'pg_policy'::regclass and p.oid = o.objid)
+    loop
+        perform wed_sql.refuse_flaws(f, tg_tag);
+        perform wed_sql.grant_columns(f, w.role) from (select distinct role from wed_sql.worker where flow_id = f.flow_id) w;
+    end loop;
+end
+$$;
+
+revoke all on function wed_sql.check_altered() from public;
+
+comment on function wed_sql.check_altered() is
+'Event trigger: refuses to alter a wed_flow so that its flow would not work any more.';
+
+-- Who drops wed_flow drops the flow (that is what DROP OWNED and DROP SCHEMA come to); nothing else of it can be dropped.
+create function wed_sql.check_dropped() returns event_trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+    gone text;
+begin
+    for f in
+        select distinct flow.*
+          from pg_event_trigger_dropped_objects() o
+          join wed_sql.flow on o.objid in (flow.wed_flow, flow.wed_attr, flow.wed_trig, flow.job_pool, flow.wed_trace)
+         where o.classid = 'pg_class'::regclass
+    loop
+        if exists (select from pg_class where oid = f.wed_flow) then
+            if wed_sql.in_own_ddl() or not exists (
+                select from pg_event_trigger_dropped_objects() o
+                 where o.classid = 'pg_class'::regclass and o.objsubid = 0
+                   and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace))
+            then
+                perform wed_sql.refuse_flaws(f, tg_tag);
+                continue;
+            end if;
+            select o.object_identity into gone
+              from pg_event_trigger_dropped_objects() o
+             where o.classid = 'pg_class'::regclass and o.objsubid = 0
+               and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace)
+             limit 1;
+            raise exception 'table % cannot be dropped: a WED-flow needs it', gone
+                using errcode = 'WED15', hint = 'wed_sql.drop_flow() removes a whole flow.';
+        end if;
+        perform wed_sql.drop_rest(f);
+    end loop;
+
+    for f in
+        select distinct flow.*
+          from pg_event_trigger_dropped_objects() o
+          join pg_class c on c.relname = o.address_names[2]
+          join pg_namespace n on n.oid = c.relnamespace and n.nspname = o.address_names[1]
+          join wed_sql.flow on flow.wed_flow = c.oid
+         where o.object_type in ('trigger', 'table constraint', 'rule', 'policy')
+    loop
+        perform wed_sql.refuse_flaws(f, tg_tag);
+    end loop;
+end
+$$;
+
+revoke all on function wed_sql.check_dropped() from public;
+
+comment on function wed_sql.check_dropped() is
+'Event trigger: refuses to drop a part of a flow, and drops the rest when its wed_flow is dropped.';
+
+create function wed_sql.drop_rest(f wed_sql.flow) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    schema text;
+    rest text;
+begin
+    select n.nspname into schema
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where c.oid in (f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr) limit 1;
+    select string_agg(oid::regclass::text, ', ') into rest
+      from (select oid from pg_class where oid in (f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr)
+             order by array_position(array[f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr], oid::regclass)) c;
+    delete from wed_sql.flow where flow_id = f.flow_id;
+    if rest is null then
+        return;
+    end if;
+    execute format('drop table %s', rest);
+    begin
+        execute format('drop schema %I', schema);
+    exception when dependent_objects_still_exist then
+        raise notice 'schema "%" is kept, because there is more in it', schema;
+    end;
+end
+$$;
+
+revoke all on function wed_sql.drop_rest(wed_sql.flow) from public;
+
+comment on function wed_sql.drop_rest(wed_sql.flow) is 'Drops what is left of a flow whose wed_flow was dropped, and its schema if nothing else is in it.';
+
+create event trigger wed_sql_altered on ddl_command_end
+    when tag in ('ALTER TABLE', 'CREATE TRIGGER', 'ALTER TRIGGER', 'CREATE RULE', 'ALTER RULE', 'ALTER POLICY')
+    execute function wed_sql.check_altered();
+create event trigger wed_sql_dropped on sql_drop
+    execute function wed_sql.check_dropped();
+
+-- also where replication roles switch off the others
+alter event trigger wed_sql_altered enable always;
+alter event trigger wed_sql_dropped enable always;
