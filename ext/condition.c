@@ -34,6 +34,7 @@
 #include "parser/parse_relation.h"
 #include "parser/parse_type.h"
 #include "parser/parser.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -58,6 +59,11 @@ typedef struct WedCondition
 
 static TimeoutId condition_timeout_id = MAX_TIMEOUTS;
 static volatile sig_atomic_t condition_timed_out = false;
+
+/* how often the limit may strike one state */
+#define MAX_STRIKES 10
+static volatile sig_atomic_t strikes = 0;
+static char limited_flow[NAMEDATALEN];
 
 /* execute_as_owner() is running, so many times */
 static int	in_own_ddl = 0;
@@ -128,30 +134,57 @@ is_callers_error(const ErrorData *edata)
 {
 	int			category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
 
+	/* RAISE can give itself any SQLSTATE */
+	if (edata->funcname != NULL && strcmp(edata->funcname, "exec_stmt_raise") == 0)
+		return false;
+
 	/* cancelled, terminated, to be serialized: not the condition's doing */
 	return category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
 		category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK);
 }
 
+/*
+ * A function can catch the cancellation, and go on. It is cancelled again; but
+ * what does not end then ends with the session, which its user could not
+ * cancel either.
+ */
 static void
 strike_time_limit(void)
 {
 	condition_timed_out = true;
 	InterruptPending = true;
-	QueryCancelPending = true;
+	if (++strikes < MAX_STRIKES)
+		QueryCancelPending = true;
+	else
+		ProcDiePending = true;
 	SetLatch(MyLatch);
+}
+
+static void
+tell_of_runaway(int code, Datum arg)
+{
+	if (strikes >= MAX_STRIKES)
+		ereport(LOG,
+				(errmsg("the session was terminated because a condition of WED-flow \"%s\" does not end",
+						limited_flow),
+				 errdetail("It was cancelled %d times, and went on.", MAX_STRIKES - 1)));
 }
 
 /* False if there is none, or one is running already (a condition that writes). */
 static bool
-begin_time_limit(void)
+begin_time_limit(const char *flow)
 {
 	if (condition_timeout_id == MAX_TIMEOUTS)
+	{
 		condition_timeout_id = RegisterTimeout(USER_TIMEOUT, strike_time_limit);
+		before_shmem_exit(tell_of_runaway, (Datum) 0);
+	}
 	if (wed_condition_timeout == 0 || get_timeout_active(condition_timeout_id))
 		return false;
 	condition_timed_out = false;
-	enable_timeout_after(condition_timeout_id, wed_condition_timeout);
+	strikes = 0;
+	strlcpy(limited_flow, flow, sizeof(limited_flow));
+	wed_enable_timeout_every(condition_timeout_id, wed_condition_timeout);
 	return true;
 }
 
@@ -176,11 +209,11 @@ clip(const char *message)
 }
 
 /*
- * Runs body as owner, restricted, under the time limit, in a subtransaction.
+ * Runs body as the flow's owner, restricted, under the time limit, in a subtransaction.
  * Returns NULL, or the message of its error (palloc'd).
  */
 char *
-wed_try_as_owner(Oid owner, void (*body) (void *), void *arg)
+wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner resources = CurrentResourceOwner;
@@ -191,8 +224,8 @@ wed_try_as_owner(Oid owner, void (*body) (void *), void *arg)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		limited = begin_time_limit();
-		run_restricted(owner, body, arg);
+		limited = begin_time_limit(flow->name);
+		run_restricted(flow->owner, body, arg);
 		if (limited)
 			end_time_limit();
 		ReleaseCurrentSubTransaction();
@@ -637,7 +670,7 @@ wed_condition_prepare(const WedFlow *flow, Relation wed_flow, const char *predic
 	MemoryContextCallback *callback;
 
 	condition->label = label;
-	condition->broken = wed_try_as_owner(flow->owner, prepare_condition, &prepare);
+	condition->broken = wed_try_as_owner(flow, prepare_condition, &prepare);
 
 	if (condition->plan != NULL)
 	{
@@ -755,7 +788,7 @@ wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict)
 	}
 	if (others && verdict->error == NULL)
 	{
-		char	   *error = wed_try_as_owner(flow->owner, judge_others, &judge);
+		char	   *error = wed_try_as_owner(flow, judge_others, &judge);
 
 		if (error != NULL)
 			verdict->error = psprintf("%s: %s", judge.rule->condition->label, error);

@@ -18,6 +18,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -338,6 +339,19 @@ find_columns(WedFlow *flow, Relation wed_flow)
 						flow->name, RelationGetRelationName(wed_flow))));
 }
 
+/* Rows of a child look like instances, but no guard sees them, and no follower. */
+static void
+check_no_children(const WedFlow *flow, Relation wed_flow)
+{
+	if (wed_flow->rd_rel->relhassubclass &&
+		find_inheritance_children(RelationGetRelid(wed_flow), NoLock) != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("another table inherits from \"%s.%s\"",
+						flow->name, RelationGetRelationName(wed_flow)),
+				 errhint("Instances of a WED-flow are in one table: drop the other, or ALTER it to NO INHERIT.")));
+}
+
 /* What came after the guard could change the state that it has judged. */
 static void
 check_guard_is_last(const WedFlow *flow, Relation wed_flow)
@@ -387,6 +401,7 @@ read_flow(Relation wed_flow)
 	flow->stamp_type = stamp_type();
 	find_columns(flow, wed_flow);
 	check_guard_is_last(flow, wed_flow);
+	check_no_children(flow, wed_flow);
 	flow->econtext = CreateStandaloneExprContext();
 	read_rules(flow, wed_flow, snapshot);
 	read_workers(flow, snapshot);

@@ -125,7 +125,7 @@ extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation 
 extern bool wed_condition_is_broken(const struct WedCondition *condition);
 extern void wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict);
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
-extern char *wed_try_as_owner(Oid owner, void (*body) (void *), void *arg);
+extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
 
 /* stamp.c */
 extern void wed_stamp_read(Datum value, WedStamp *stamp);

@@ -165,7 +165,8 @@ begin
             raise exception 'table % cannot be dropped: a WED-flow needs it', gone
                 using errcode = 'WED15', hint = 'wed_sql.drop_flow() removes a whole flow.';
         end if;
-        perform wed_sql.drop_rest(f);
+        perform wed_sql.drop_rest(f, (select o.schema_name from pg_event_trigger_dropped_objects() o
+                                       where o.classid = 'pg_class'::regclass and o.objid = f.wed_flow and o.objsubid = 0));
     end loop;
 
     for f in
@@ -186,36 +187,32 @@ revoke all on function wed_sql.check_dropped() from public;
 comment on function wed_sql.check_dropped() is
 'Event trigger: refuses to drop a part of a flow, and drops the rest when its wed_flow is dropped.';
 
-create function wed_sql.drop_rest(f wed_sql.flow) returns void
+create function wed_sql.drop_rest(f wed_sql.flow, schema name) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    schema text;
     rest text;
 begin
-    select n.nspname into schema
-      from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where c.oid in (f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr) limit 1;
-    select string_agg(oid::regclass::text, ', ') into rest
-      from (select oid from pg_class where oid in (f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr)
-             order by array_position(array[f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr], oid::regclass)) c;
     delete from wed_sql.flow where flow_id = f.flow_id;
-    if rest is null then
-        return;
+    select string_agg(c.oid::regclass::text, ', ') into rest
+      from pg_class c where c.oid in (f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr);
+    if rest is not null then
+        execute format('drop table %s', rest);
     end if;
-    execute format('drop table %s', rest);
-    begin
-        execute format('drop schema %I', schema);
-    exception when dependent_objects_still_exist then
-        raise notice 'schema "%" is kept, because there is more in it', schema;
-    end;
+    if exists (select from pg_namespace where nspname = schema) then
+        begin
+            execute format('drop schema %I', schema);
+        exception when dependent_objects_still_exist then
+            raise notice 'schema "%" is kept, because there is more in it', schema;
+        end;
+    end if;
 end
 $$;
 
-revoke all on function wed_sql.drop_rest(wed_sql.flow) from public;
+revoke all on function wed_sql.drop_rest(wed_sql.flow, name) from public;
 
-comment on function wed_sql.drop_rest(wed_sql.flow) is 'Drops what is left of a flow whose wed_flow was dropped, and its schema if nothing else is in it.';
+comment on function wed_sql.drop_rest(wed_sql.flow, name) is 'Drops what is left of a flow whose wed_flow was dropped, and its schema if nothing else is in it.';
 
 create event trigger wed_sql_altered on ddl_command_end
     when tag in ('ALTER TABLE', 'CREATE TRIGGER', 'ALTER TRIGGER', 'CREATE RULE', 'ALTER RULE', 'ALTER POLICY')
