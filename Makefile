@@ -28,6 +28,7 @@ EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" wed_sql.co
 
 MODULE_big = wed_sql
 OBJS = $(patsubst %.c,%.o,$(wildcard ext/*.c))
+PG_CPPFLAGS = -DWED_SQL_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 
 # The extension's script: these files of sql/, in the order in which they build on each other.
@@ -74,7 +75,7 @@ install-engine: all installdirs-engine
 uninstall-engine:
 	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(ENGINE))' '$(DESTDIR)$(bindir)/$(notdir $(WEDCTL))'
 
-$(OBJS): $(wildcard ext/*.h) Makefile
+$(OBJS): $(wildcard ext/*.h) Makefile wed_sql.control
 
 $(DATA_built): $(SQL) Makefile
 ifneq (,$(filter-out $(SQL),$(wildcard sql/*.sql)))

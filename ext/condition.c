@@ -46,6 +46,8 @@
 #include "utils/resowner.h"
 #include "utils/timeout.h"
 
+#include "compat.h"
+
 typedef struct WedCondition
 {
 	const char *label;
@@ -482,11 +484,7 @@ wed_type_name(PG_FUNCTION_ARGS)
 	Oid			type;
 	int32		typmod;
 
-#if PG_VERSION_NUM >= 160000
 	(void) parseTypeString(name, &type, &typmod, NULL);
-#else
-	parseTypeString(name, &type, &typmod, false);
-#endif
 	PG_RETURN_TEXT_P(cstring_to_text(format_type_extended(type, typmod,
 														  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY)));
 }

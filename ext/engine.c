@@ -36,6 +36,8 @@
 #include "utils/ps_status.h"
 #include "utils/varlena.h"
 
+#include "compat.h"
+
 #define ENGINE_LIBRARY "wed_sql_engine.so"
 #define ENGINE_ENTRY "wed_sql_engine_run"
 #define EXIT_NOT_LOADED 3
@@ -148,7 +150,7 @@ reset_signals(void)
  * From here on nothing of PostgreSQL may be called but what is plain C, and
  * nothing at all once Go runs. Errors go to stderr, which is the server's log.
  */
-static void pg_attribute_noreturn()
+pg_noreturn static void
 become_engine(int link, pid_t worker, const char *library, const char *config)
 {
 	void	   *handle;

@@ -16,6 +16,8 @@
 #include "storage/procarray.h"
 #include "utils/array.h"
 
+#include "compat.h"
+
 PG_FUNCTION_INFO_V1(wed_try_lock);
 PG_FUNCTION_INFO_V1(wed_await_transactions);
 
@@ -54,11 +56,7 @@ wed_job_lock_held(int64 wid, int32 tgid)
 	if (!wed_is_lockable(wid))
 		return false;
 	set_job_locktag(&tag, wid, tgid);
-#if PG_VERSION_NUM >= 170000
 	return LockHeldByMe(&tag, ExclusiveLock, false);
-#else
-	return LockHeldByMe(&tag, ExclusiveLock);
-#endif
 }
 
 /*

@@ -32,6 +32,8 @@
 #include "utils/pg_lsn.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
+
 #define ERROR_SIZE 512
 
 /* the engine's report on databases that it has not been able to look at */
@@ -68,9 +70,6 @@ typedef struct WedShared
 
 static WedShared *shared = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
-#if PG_VERSION_NUM >= 150000
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-#endif
 
 PG_FUNCTION_INFO_V1(wed_sync);
 PG_FUNCTION_INFO_V1(wed_engine_status);
@@ -87,10 +86,6 @@ shared_size(void)
 static void
 request_shared_memory(void)
 {
-#if PG_VERSION_NUM >= 150000
-	if (prev_shmem_request_hook)
-		prev_shmem_request_hook();
-#endif
 	RequestAddinShmemSpace(shared_size());
 	RequestNamedLWLockTranche("wed_sql", 1);
 }
@@ -116,12 +111,7 @@ create_shared_memory(void)
 void
 wed_shared_install(void)
 {
-#if PG_VERSION_NUM >= 150000
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = request_shared_memory;
-#else
-	request_shared_memory();
-#endif
+	wed_request_shmem(request_shared_memory);
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = create_shared_memory;
 }
@@ -442,12 +432,7 @@ wed_sync(PG_FUNCTION_ARGS)
 				 errmsg("wal_level must be \"logical\" for WED-flows to run"),
 				 errhint("Set wal_level = logical in postgresql.conf, and restart the server.")));
 
-#if PG_VERSION_NUM >= 170000
 	lsn = LogLogicalMessage("wed_sql", "", 0, false, true);
-#else
-	lsn = LogLogicalMessage("wed_sql", "", 0, false);
-	XLogFlush(lsn);
-#endif
 	if (!wed_shared_wait_applied(lsn, timeout_ms, &trouble))
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_SYNC_TIMED_OUT),
@@ -503,22 +488,7 @@ wed_engine_status(PG_FUNCTION_ARGS)
 	DatabaseStatus *this;
 
 	require_shared();
-#if PG_VERSION_NUM >= 150000
 	InitMaterializedSRF(fcinfo, 0);
-#else
-	{
-		TupleDesc	desc;
-		MemoryContext old;
-
-		if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-			elog(ERROR, "return type must be a row type");
-		old = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
-		rsinfo->returnMode = SFRM_Materialize;
-		rsinfo->setResult = tuplestore_begin_heap(true, false, work_mem);
-		rsinfo->setDesc = CreateTupleDescCopy(desc);
-		MemoryContextSwitchTo(old);
-	}
-#endif
 
 	/* not under the lock: writing a tuplestore can take its time, or fail */
 	databases = palloc(mul_size(wed_max_databases + 1, sizeof(DatabaseStatus)));

@@ -31,7 +31,9 @@
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
-PG_MODULE_MAGIC;
+#include "compat.h"
+
+PG_MODULE_MAGIC_EXT(.name = "wed_sql", .version = WED_SQL_VERSION);
 
 bool		wed_enabled = true;
 char	   *wed_conninfo = NULL;
@@ -115,11 +117,7 @@ define_settings(void)
 								&wed_max_databases, 128, 1, 10000,
 								PGC_POSTMASTER, 0, NULL, NULL, NULL);
 
-#if PG_VERSION_NUM >= 150000
 	MarkGUCPrefixReserved("wed_sql");
-#else
-	EmitWarningsOnPlaceholders("wed_sql");
-#endif
 }
 
 /*
@@ -145,16 +143,6 @@ notice_drop_extension(ObjectAccessType access, Oid class_id, Oid object_id, int 
 	if (access == OAT_DROP && class_id == ExtensionRelationId &&
 		object_id == get_extension_oid("wed_sql", true))
 		discovery_at_commit = true;
-}
-
-static bool
-owns_database(Oid datid)
-{
-#if PG_VERSION_NUM >= 160000
-	return object_ownercheck(DatabaseRelationId, datid, GetUserId());
-#else
-	return pg_database_ownercheck(datid, GetUserId());
-#endif
 }
 
 /*
@@ -230,7 +218,8 @@ leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	const char *name = database_to_leave(pstmt->utilityStmt);
 	Oid			datid = name ? get_database_oid(name, true) : InvalidOid;
 
-	if (!OidIsValid(datid) || datid == MyDatabaseId || !owns_database(datid))
+	if (!OidIsValid(datid) || datid == MyDatabaseId ||
+		!object_ownercheck(DatabaseRelationId, datid, GetUserId()))
 	{
 		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
 		return;

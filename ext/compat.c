@@ -1,0 +1,67 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.c
+ *		The part of compat.h that takes a function.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "compat.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/tuplestore.h"
+
+#if PG_VERSION_NUM >= 150000
+
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static void (*shmem_request) (void) = NULL;
+
+static void
+request_in_hook(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	shmem_request();
+}
+
+/*
+ * Has request called when shared memory may be asked for: at once, in
+ * _PG_init, before PostgreSQL 15; from a hook since.
+ */
+void
+wed_request_shmem(void (*request) (void))
+{
+	shmem_request = request;
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = request_in_hook;
+}
+
+#else
+
+void
+wed_request_shmem(void (*request) (void))
+{
+	request();
+}
+
+void
+wed_init_materialized_srf(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TupleDesc	desc;
+	MemoryContext old;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || !(rsinfo->allowedModes & SFRM_Materialize))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("set-valued function called in context that cannot accept a set")));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	old = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	rsinfo->returnMode = SFRM_Materialize;
+	rsinfo->setResult = tuplestore_begin_heap(true, false, work_mem);
+	rsinfo->setDesc = CreateTupleDescCopy(desc);
+	MemoryContextSwitchTo(old);
+}
+
+#endif
