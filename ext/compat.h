@@ -85,6 +85,9 @@ object_ownercheck(Oid class_id, Oid object_id, Oid role_id)
 #define InitMaterializedSRF(fcinfo, flags) wed_init_materialized_srf(fcinfo)
 extern void wed_init_materialized_srf(FunctionCallInfo fcinfo);
 
+/* before 15 a timeout strikes once */
+#define enable_timeout_every(id, fin_time, delay_in_ms) enable_timeout_at(id, fin_time)
+
 #endif
 
 #endif							/* WED_SQL_COMPAT_H */

@@ -45,6 +45,7 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/timeout.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 
@@ -186,7 +187,9 @@ begin_time_limit(const char *flow)
 	condition_timed_out = false;
 	strikes = 0;
 	strlcpy(limited_flow, flow, sizeof(limited_flow));
-	wed_enable_timeout_every(condition_timeout_id, wed_condition_timeout);
+	enable_timeout_every(condition_timeout_id,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wed_condition_timeout),
+						 wed_condition_timeout);
 	return true;
 }
 

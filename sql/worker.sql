@@ -21,6 +21,9 @@ create function wed_sql.may_perform(role oid, wed_flow regclass, trname text) re
 comment on function wed_sql.may_perform(oid, regclass, text) is
 'Whether a role may perform a WED-transition: it may UPDATE the whole of wed_flow, or was named to wed_sql.grant_worker().';
 
+revoke all on function wed_sql.may_perform(oid, regclass, text) from public;
+grant execute on function wed_sql.may_perform(oid, regclass, text) to pg_monitor;
+
 create function wed_sql.visible_transitions(wed_flow regclass) returns text[]
     language c strict stable parallel safe
     as 'MODULE_PATHNAME', 'wed_visible_transitions';

@@ -47,7 +47,10 @@ drop trigger aaa on wed_flow;
 alter table wed_flow add column tenfold integer generated always as (n * 10) stored;
 select * from pg_temp.refused($$insert into wed_trig (trname, cpred) values ('t', 'tenfold = 30')$$) \gx
 alter table wed_flow drop column tenfold;
--- a stamp that is none
+-- the guard cannot be taken off (see protection); a stamp that is none, were it ever
+select * from pg_temp.refused('alter table trap.wed_flow disable trigger zz_guard') \gx
+reset role;
+alter event trigger wed_sql_altered disable;
 alter table wed_flow alter _stamp drop not null;
 alter table wed_flow disable trigger zz_guard;
 insert into wed_flow (n) values (99);
@@ -59,8 +62,8 @@ drop view wed_instance;
 alter table wed_flow alter _stamp type mal.fake using row(0, 1, null, 4711, 4711, false, null, null)::mal.fake;
 alter table wed_flow enable always trigger zz_guard;
 select * from pg_temp.refused('update trap.wed_flow set n = 1 where n = 99') \gx
+alter event trigger wed_sql_altered enable always;
 create view wed_instance as select;
-reset role;
 select wed_sql.drop_flow('trap');
 
 -- a condition that is mended is mended for sessions that saw it broken, too
@@ -113,5 +116,6 @@ select wed_sql.create_flow('trap');
 select count(*) from wed_sql.flow;
 select wed_sql.drop_flow('trap');
 select wed_sql.drop_flow('victim');
+drop type mal.fake;
 drop owned by wed_sql_mallory;
 drop role wed_sql_mallory;
