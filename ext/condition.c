@@ -15,16 +15,12 @@
  */
 #include "wed_sql.h"
 
-#include "access/relation.h"
 #include "access/sysattr.h"
 #include "access/table.h"
-#include "access/xact.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
-#include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
@@ -34,18 +30,11 @@
 #include "parser/parse_relation.h"
 #include "parser/parse_type.h"
 #include "parser/parser.h"
-#include "storage/ipc.h"
-#include "storage/latch.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
-#include "utils/timeout.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 
@@ -58,211 +47,8 @@ typedef struct WedCondition
 	char	   *broken;			/* why it could not be prepared, or NULL */
 } WedCondition;
 
-#define MESSAGE_SIZE 1000
-
-static TimeoutId condition_timeout_id = MAX_TIMEOUTS;
-static volatile sig_atomic_t condition_timed_out = false;
-
-/* how often the limit may strike one state */
-#define MAX_STRIKES 10
-static volatile sig_atomic_t strikes = 0;
-static char limited_flow[NAMEDATALEN];
-
-/* execute_as_owner() is running, so many times */
-static int	in_own_ddl = 0;
-
 PG_FUNCTION_INFO_V1(wed_condition_attributes);
 PG_FUNCTION_INFO_V1(wed_type_name);
-PG_FUNCTION_INFO_V1(wed_execute_as_owner);
-PG_FUNCTION_INFO_V1(wed_in_own_ddl);
-
-/*
- * Running other people's code
- */
-
-/* What a condition means must not hang on the session that writes the state. */
-static const char *const pinned_settings[][2] = {
-	{"search_path", "pg_catalog, pg_temp"},
-	{"standard_conforming_strings", "on"},
-	{"DateStyle", "ISO, MDY"},
-	{"IntervalStyle", "postgres"},
-	{"TimeZone", "UTC"},
-	{"extra_float_digits", "1"},
-	{"bytea_output", "hex"},
-	{"transform_null_equals", "off"},
-	{"array_nulls", "on"},
-	{"row_security", "on"},
-	{"xmloption", "content"},
-	{"backslash_quote", "safe_encoding"},
-	{"default_text_search_config", "pg_catalog.simple"},
-	{"lock_timeout", "0"},
-};
-
-static void
-run_restricted(Oid owner, void (*body) (void *), void *arg)
-{
-	Oid			save_userid;
-	int			save_sec_context;
-	int			nest_level;
-
-	GetUserIdAndSecContext(&save_userid, &save_sec_context);
-	SetUserIdAndSecContext(owner, save_sec_context | SECURITY_RESTRICTED_OPERATION);
-	nest_level = NewGUCNestLevel();
-	for (int i = 0; i < lengthof(pinned_settings); i++)
-	{
-		/* most sessions have most of them, and asking is cheaper than setting */
-		if (strcmp(GetConfigOption(pinned_settings[i][0], false, false), pinned_settings[i][1]) != 0)
-			(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
-									 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	}
-
-	body(arg);
-
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(save_userid, save_sec_context);
-}
-
-/*
- * Runs body as owner, restricted; its errors go up. (The abort of the
- * surrounding transaction restores user and settings.)
- */
-void
-wed_run_as_owner(Oid owner, void (*body) (void *), void *arg)
-{
-	run_restricted(owner, body, arg);
-}
-
-static bool
-is_callers_error(const ErrorData *edata)
-{
-	int			category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
-
-	/* RAISE can give itself any SQLSTATE */
-	if (edata->funcname != NULL && strcmp(edata->funcname, "exec_stmt_raise") == 0)
-		return false;
-
-	/* cancelled, terminated, to be serialized: not the condition's doing */
-	return category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
-		category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK);
-}
-
-/*
- * A function can catch the cancellation, and go on. It is cancelled again; but
- * what does not end then ends with the session, which its user could not
- * cancel either.
- */
-static void
-strike_time_limit(void)
-{
-	condition_timed_out = true;
-	InterruptPending = true;
-	if (++strikes < MAX_STRIKES)
-		QueryCancelPending = true;
-	else
-		ProcDiePending = true;
-	SetLatch(MyLatch);
-}
-
-static void
-tell_of_runaway(int code, Datum arg)
-{
-	if (strikes >= MAX_STRIKES)
-		ereport(LOG,
-				(errmsg("the session was terminated because a condition of WED-flow \"%s\" does not end",
-						limited_flow),
-				 errdetail("It was cancelled %d times, and went on.", MAX_STRIKES - 1)));
-}
-
-/* False if there is none, or one is running already (a condition that writes). */
-static bool
-begin_time_limit(const char *flow)
-{
-	if (condition_timeout_id == MAX_TIMEOUTS)
-	{
-		condition_timeout_id = RegisterTimeout(USER_TIMEOUT, strike_time_limit);
-		before_shmem_exit(tell_of_runaway, (Datum) 0);
-	}
-	if (wed_condition_timeout == 0 || get_timeout_active(condition_timeout_id))
-		return false;
-	condition_timed_out = false;
-	strikes = 0;
-	strlcpy(limited_flow, flow, sizeof(limited_flow));
-	enable_timeout_every(condition_timeout_id,
-						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wed_condition_timeout),
-						 wed_condition_timeout);
-	return true;
-}
-
-static void
-end_time_limit(void)
-{
-	disable_timeout(condition_timeout_id, false);
-
-	/* it may have struck too late to be noticed */
-	if (condition_timed_out)
-	{
-		condition_timed_out = false;
-		QueryCancelPending = false;
-	}
-}
-
-/* Messages of others go into the row and the WAL: not whole books. */
-static char *
-clip(const char *message)
-{
-	return pnstrdup(message, pg_mbcliplen(message, strlen(message), MESSAGE_SIZE));
-}
-
-/*
- * Runs body as the flow's owner, restricted, under the time limit, in a subtransaction.
- * Returns NULL, or the message of its error (palloc'd).
- */
-char *
-wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner resources = CurrentResourceOwner;
-	char	   *volatile message = NULL;
-	volatile bool limited = false;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		limited = begin_time_limit(flow->name);
-		run_restricted(flow->owner, body, arg);
-		if (limited)
-			end_time_limit();
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = resources;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-		bool		timed_out = limited && condition_timed_out;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		if (limited)
-			end_time_limit();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = resources;
-
-		if (timed_out && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			message = psprintf("took longer than wed_sql.condition_timeout (%d ms)",
-							   wed_condition_timeout);
-		else if (is_callers_error(edata))
-			ReThrowError(edata);
-		else
-			message = psprintf("%s (SQLSTATE %s)", clip(edata->message),
-							   unpack_sql_state(edata->sqlerrcode));
-	}
-	PG_END_TRY();
-	return message;
-}
 
 /*
  * From text to expression
@@ -490,48 +276,6 @@ wed_type_name(PG_FUNCTION_ARGS)
 	(void) parseTypeString(name, &type, &typmod, NULL);
 	PG_RETURN_TEXT_P(cstring_to_text(format_type_extended(type, typmod,
 														  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY)));
-}
-
-/*
- * wed_sql.execute_as_owner(rel regclass, command text) -> void: one utility
- * command, as the table's owner and with no more rights than a REFRESH
- * MATERIALIZED VIEW would give his code.
- */
-static void
-execute_command(void *arg)
-{
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute(arg, false, 0) < 0)
-		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(SPI_result));
-	SPI_finish();
-}
-
-Datum
-wed_execute_as_owner(PG_FUNCTION_ARGS)
-{
-	Relation	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
-	Oid			owner = rel->rd_rel->relowner;
-
-	relation_close(rel, AccessShareLock);	/* the command takes what it needs */
-	in_own_ddl++;
-	PG_TRY();
-	{
-		wed_run_as_owner(owner, execute_command, text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	}
-	PG_FINALLY();
-	{
-		in_own_ddl--;
-	}
-	PG_END_TRY();
-	PG_RETURN_VOID();
-}
-
-/* wed_sql.in_own_ddl() -> boolean: for the event triggers of sql/protection.sql */
-Datum
-wed_in_own_ddl(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(in_own_ddl > 0);
 }
 
 /*

@@ -20,6 +20,7 @@
 #include "fmgr.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
+#include "utils/snapshot.h"
 
 /* Every refusal has an SQLSTATE of its own; docs/errors.md explains each. */
 #define ERRCODE_WED_INITIAL_STATE_MATCHES_NOTHING	MAKE_SQLSTATE('W','E','D','0','1')
@@ -113,10 +114,15 @@ extern int	wed_max_databases;
 extern int	wed_completes_tgid;
 extern int	wed_max_state_size;
 
+/* catalog.c */
+extern bool wed_read_flow(WedFlow *flow, Snapshot snapshot);
+extern void wed_read_rules(WedFlow *flow, Snapshot snapshot);
+extern void wed_read_workers(WedFlow *flow, Snapshot snapshot);
+extern Oid	wed_flow_of_trigger(int32 tgid);
+
 /* flow.c */
 extern WedFlow *wed_flow_get(Relation wed_flow);
 extern WedFlow *wed_flow_reread(Relation wed_flow);
-extern Oid	wed_flow_of_trigger(int32 tgid);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
 
 /* condition.c */
@@ -124,6 +130,8 @@ extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation 
 												  const char *predicate, const char *label);
 extern bool wed_condition_is_broken(const struct WedCondition *condition);
 extern void wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict);
+
+/* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
 
