@@ -12,6 +12,7 @@ var (
 	ErrNoExtension  = errors.New("the extension wed_sql is not installed in this database")
 	ErrNoFlow       = errors.New("there is no such flow")
 	ErrNoTransition = errors.New("no rule of the flow fires this transition")
+	ErrNotGranted   = errors.New("the role may not perform this transition: see wed_sql.grant_worker")
 )
 
 // ErrFailed is wrapped by Run's error when Config.Once is set and some jobs

@@ -82,6 +82,18 @@ func (p *pool) check(ctx context.Context, conn *pgx.Conn) error {
 		return ErrNoExtension
 	case !flow:
 		return fmt.Errorf("flow %q: %w", p.flow, ErrNoFlow)
+	}
+	// A worker role does not see the rules, but knows its own transitions.
+	var granted *bool
+	err = conn.QueryRow(ctx, "select $2 = any (wed_sql.visible_transitions(to_regclass($1)))",
+		pgx.Identifier{p.flow, "wed_flow"}.Sanitize(), p.transition).Scan(&granted)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the transitions of flow %q: %w", p.flow, err)
+	case granted != nil && *granted:
+		return nil
+	case granted != nil:
+		return fmt.Errorf("transition %q of flow %q: %w", p.transition, p.flow, ErrNotGranted)
 	case p.transition == "_EXCPT":
 		return nil
 	}

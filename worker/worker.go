@@ -111,8 +111,8 @@ func New(cfg Config) (*Worker, error) {
 
 // Run performs the transition until ctx ends, then finishes what is running and
 // returns nil. It fails at once when it cannot connect at the beginning, and
-// with ErrNoExtension, ErrNoFlow or ErrNoTransition when there is nothing to
-// work for. A connection that is lost later is opened again.
+// with ErrNoExtension, ErrNoFlow, ErrNoTransition or ErrNotGranted when there is
+// nothing to work for. A connection that is lost later is opened again.
 //
 // A Worker runs once.
 func (w *Worker) Run(ctx context.Context) error {

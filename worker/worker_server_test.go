@@ -315,6 +315,49 @@ func TestRunSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A role that was granted a transition, and nothing else, performs it; no other.
+func TestAWorkerRoleIsEnough(t *testing.T) {
+	s := newServer(t, parallel)
+	const role = "wed_sql_test_worker"
+	s.exec("drop role if exists " + role)
+	s.exec("create role " + role + " login")
+	s.Cleanup(func() {
+		ctx := context.Background()
+		conn, err := pgx.Connect(ctx, s.dsn)
+		if err != nil {
+			s.Error(err)
+			return
+		}
+		defer hangUp(conn)
+		if _, err := conn.PgConn().Exec(ctx, "drop owned by "+role+"; drop role "+role).ReadAll(); err != nil {
+			s.Error(err)
+		}
+	})
+	s.exec("select wed_sql.grant_worker($1, 'left', $2)", s.flow, role)
+	for range 10 {
+		s.exec("insert into wed_flow default values")
+	}
+	s.exec("select wed_sql.sync()")
+
+	cfg := s.config("left", returns(State{"l": 2}))
+	cfg.DSN += " user=" + role
+	cfg.Once = true
+	if err := s.run(cfg); err != nil {
+		t.Errorf("Run of the granted transition: %v", err)
+	}
+	s.exec("select wed_sql.sync()")
+	if n := get[int64](s, "select count(*) from wed_trace where trw = 'left'"); n != 10 {
+		t.Errorf("%d instances were written, want 10", n)
+	}
+	cfg.Transition = "right"
+	if err := s.run(cfg); !errors.Is(err, ErrNotGranted) {
+		t.Errorf("Run of another transition: %v, want %v", err, ErrNotGranted)
+	}
+	if n := get[int64](s, "select count(*) from job_pool where trname = 'right'"); n != 10 {
+		t.Errorf("%d jobs of another transition pend, want 10", n)
+	}
+}
+
 func TestRunEndsWhenItsFlowIsDropped(t *testing.T) {
 	s := newServer(t, oneStep)
 	w, err := New(s.config("work", returns(State{"v": 1})))
