@@ -231,8 +231,8 @@ as $$
 declare
     f wed_sql.flow := wed_sql.flow_of_owner(name, caller);
 begin
-    -- in the order in which workers and the follower take their locks; check_dropped() does the rest
-    execute format('lock table %s, %s, %s', f.wed_flow, f.wed_trace, f.job_pool);
+    perform wed_sql.lock_flow(f);
+    -- check_dropped() does the rest
     execute format('drop view %I.wed_instance', name);
     execute format('drop table %s, %s, %s, %s, %s', f.wed_flow, f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr);
 end

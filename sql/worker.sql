@@ -66,6 +66,43 @@ revoke all on function wed_sql.flow_of_owner(text, name) from public;
 
 comment on function wed_sql.flow_of_owner(text, name) is 'The flow of this name; an error unless the caller has the rights of its owner.';
 
+-- Workers, the follower and readers of the view lock these tables in different orders, and no order of ours would
+-- deadlock with none of them. So only the first is waited for as long as it takes.
+create function wed_sql.lock_flow(f wed_sql.flow) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    tables regclass[] := array[f.wed_flow, f.job_pool, f.wed_trace];
+    patience text := current_setting('lock_timeout');
+    has_first boolean;
+    tries integer := 0;
+begin
+    loop
+        begin
+            has_first := false;
+            execute format('lock table %s', tables[tries % 3 + 1]);
+            has_first := true;
+            perform set_config('lock_timeout', '50ms', true);
+            execute format('lock table %I.wed_instance, %s, %s, %s',
+                           (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = f.wed_flow),
+                           f.wed_flow, f.job_pool, f.wed_trace);
+            perform set_config('lock_timeout', patience, true);
+            return;
+        exception when lock_not_available then
+            if not has_first then
+                raise;
+            end if;
+            tries := tries + 1;
+        end;
+    end loop;
+end
+$$;
+
+revoke all on function wed_sql.lock_flow(wed_sql.flow) from public;
+
+comment on function wed_sql.lock_flow(wed_sql.flow) is 'Waits until nobody uses the tables of a flow, and keeps others out until the transaction ends; does not deadlock with who uses them.';
+
 create function wed_sql.check_role(role name) returns void
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
@@ -116,6 +153,7 @@ begin
     if exists (select from pg_policy where polrelid = f.wed_flow and polname = 'wed_sql_worker') then
         return;
     end if;
+    perform wed_sql.lock_flow(f);
     execute format('create policy wed_sql_worker on %1$s
                         using ((select wed_sql.visible_transitions(%1$L)) is null
                                or wed_sql.has_visible_job(%1$L, wid, _stamp))
