@@ -123,7 +123,9 @@ begin
                      left join pg_policy p on o.classid = 'pg_policy'::regclass and p.oid = o.objid)
     loop
         perform wed_sql.refuse_flaws(f, tg_tag);
-        perform wed_sql.grant_columns(f, w.role) from (select distinct role from wed_sql.worker where flow_id = f.flow_id) w;
+        perform wed_sql.grant_columns(f, w.role)
+           from (select distinct role from wed_sql.worker where flow_id = f.flow_id) w
+           join pg_roles r on r.oid = w.role;
     end loop;
 end
 $$;

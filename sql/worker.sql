@@ -11,7 +11,9 @@ create table wed_sql.worker (
 
 comment on table wed_sql.worker is 'worker roles: which WED-transitions each may perform; see wed_sql.grant_worker()';
 
-select pg_catalog.pg_extension_config_dump('wed_sql.worker', '');
+-- without roles that have been dropped: their numbers may be another's elsewhere
+select pg_catalog.pg_extension_config_dump('wed_sql.worker',
+    'where exists (select from pg_catalog.pg_roles r where r.oid = role)');
 grant select on wed_sql.worker to pg_monitor;
 
 create function wed_sql.may_perform(role oid, wed_flow regclass, trname text) returns boolean
@@ -191,6 +193,7 @@ begin
     end if;
 
     perform wed_sql.show_workers_their_own(f);
+    delete from wed_sql.worker w where not exists (select from pg_roles r where r.oid = w.role);
     insert into wed_sql.worker values (f.flow_id, transition, quote_ident(role)::regrole) on conflict do nothing;
     execute format('grant usage on schema %I, wed_sql to %I', flow, role);
     execute format('grant select on %s to %I', f.job_pool, role);

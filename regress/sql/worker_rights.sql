@@ -122,9 +122,18 @@ select * from pg_temp.refused('select * from trip.job_pool') \gx
 select * from pg_temp.refused('update trip.wed_flow set paid = true') \gx
 reset role;
 select flow_id is not null as of_flow, trname, role from wed_sql.worker order by 2;
+-- a role that is gone is in nobody's way
+reset search_path;
+drop owned by wed_sql_booker;
+revoke wed_sql_booker from wed_sql_agent;
+drop role wed_sql_booker;
+set search_path = trip, wed_sql;
+insert into wed_attr (aname) values ('later');
+select wed_sql.grant_worker('trip', 'book', 'wed_sql_payer');
+select trname, role from wed_sql.worker order by 1;
 -- dropped with the flow
 select wed_sql.drop_flow('trip');
 select count(*) from wed_sql.worker;
 
-drop owned by wed_sql_owner, wed_sql_booker, wed_sql_payer, wed_sql_agent, wed_sql_stranger;
-drop role wed_sql_owner, wed_sql_booker, wed_sql_payer, wed_sql_agent, wed_sql_stranger;
+drop owned by wed_sql_owner, wed_sql_payer, wed_sql_agent, wed_sql_stranger;
+drop role wed_sql_owner, wed_sql_payer, wed_sql_agent, wed_sql_stranger;
