@@ -65,6 +65,20 @@ comment on table wed_sql.follower is 'position of the follower of this database 
 comment on column wed_sql.follower.epoch is 'raised by each follower that starts, so that a batch of an older one cannot be committed after it';
 comment on column wed_sql.follower.applied_lsn is 'everything committed up to here is in job_pool and wed_trace';
 
+-- A flow that was made here is in the publication from its first state on. One that comes by other means (a restored
+-- backup), and every flow when the slot is new, has states that no stream will bring. Not dumped: true of a slot only.
+create table wed_sql.followed (
+    flow_id integer not null,
+    since   pg_lsn,
+    error   text,
+    constraint followed_pkey primary key (flow_id),
+    constraint followed_flow_id_fkey foreign key (flow_id) references wed_sql.flow on delete cascade
+);
+
+comment on table wed_sql.followed is 'flows that are followed by the stream; the others are healed from their tables first';
+comment on column wed_sql.followed.since is 'states committed before may be in wed_trace already; null: the flow is not followed';
+comment on column wed_sql.followed.error is 'why the flow is not followed';
+
 select pg_catalog.pg_extension_config_dump('wed_sql.tgid_seq', '');
 select pg_catalog.pg_extension_config_dump('wed_sql.flow', '');
 select pg_catalog.pg_extension_config_dump('wed_sql.flow_flow_id_seq', '');

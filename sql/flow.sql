@@ -206,8 +206,10 @@ begin
     select format('%I.wed_flow', name), format('%I.wed_attr', name), format('%I.wed_trig', name),
            format('%I.job_pool', name), format('%I.wed_trace', name)
     returning * into f;
+    insert into wed_sql.followed (flow_id, since) values (f.flow_id, '0/0');
     execute format('alter publication wed_sql add table %s', f.wed_flow);
     perform wed_sql.grant_to_owner(name, owner);
+    perform wed_sql.grant_flow_to_engine(f);
 end
 $$;
 

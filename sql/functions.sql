@@ -25,6 +25,7 @@ comment on function wed_sql.guard() is
 
 create function wed_sql.await_transactions(xids xid[]) returns void
     language c strict volatile parallel unsafe
+    set lock_timeout = 0
     as 'MODULE_PATHNAME', 'wed_await_transactions';
 
 comment on function wed_sql.await_transactions(xid[]) is

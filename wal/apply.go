@@ -3,8 +3,10 @@ package wal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +36,8 @@ const (
 	undefinedObject    = "42704"
 	undefinedFunction  = "42883"
 	objectInUse        = "55006"
+	undefinedFile      = "58P01"
+	queryCanceled      = "57014"
 	invalidCatalogName = "3D000"
 )
 
@@ -59,8 +63,18 @@ type applier struct {
 	stale    bool                 // they may name tables that were renamed
 	// dedupe: the next versions may have been written before a restart.
 	dedupe bool
-	muted  *limiter
-	damage *limiter
+	// heals: it writes what was read from tables, of flows that are not followed.
+	heals bool
+	// again takes a signal when a flow is not followed any more.
+	again chan struct{}
+
+	// mu is held while the stream's batch is written, and by the healer while it hands
+	// a flow over to the stream.
+	mu sync.Mutex
+	// missed are the instances, by flow, whose states were discarded while it heals them.
+	missed map[int32]map[int64]struct{}
+
+	muted *limiter
 	// waypoint is where the log got its last point to begin decoding from.
 	waypoint LSN
 }
@@ -74,16 +88,16 @@ func newApplier(db database, log *slog.Logger, epoch int64) *applier {
 		clock:    newClock(rememberedInstances),
 		prepared: make(map[int32]statements),
 		dedupe:   true,
+		again:    make(chan struct{}, 1),
+		missed:   make(map[int32]map[int64]struct{}),
 		muted:    newLimiter(time.Minute),
-		damage:   newLimiter(time.Minute),
 	}
 }
 
 // way says how a batch is to be written, when the straight way failed.
 type way struct {
-	mute    bool           // leave the notifications away
-	keep    bool           // keep jobs that are there
-	dropped map[int32]bool // leave flows away
+	mute bool // leave the notifications away
+	keep bool // keep jobs that are there
 }
 
 // apply writes a batch and, if upto is not 0, the position up to which everything
@@ -91,10 +105,17 @@ type way struct {
 // trip.
 //
 // What goes wrong with one flow or one state is put right here, or written down in
-// the instance's trace, if it can be: it must not stop the others.
+// the instance's trace, if it can be; and else the flow is left to the healer: it must
+// not stop the others.
 func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
-	const maxTries = 8
-	how := way{dropped: map[int32]bool{}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.write(ctx, batch, upto)
+}
+
+func (a *applier) write(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
+	const maxTries = 8 // besides those that end with a flow less
+	var how way
 	reloaded := map[int32]bool{}
 	for try := 1; ; try++ {
 		at, err := a.try(ctx, batch, upto, how)
@@ -108,7 +129,7 @@ func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (position
 		a.clock.forget()
 		var server *pgconn.PgError
 		var f *failure
-		if try == maxTries || ctx.Err() != nil || !errors.As(err, &server) || !errors.As(err, &f) {
+		if try >= maxTries || ctx.Err() != nil || !errors.As(err, &server) || !errors.As(err, &f) {
 			return at, err
 		}
 		switch code := server.Code; {
@@ -128,20 +149,36 @@ func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (position
 		case f.step == stepJobs && code == uniqueViolation && !how.keep:
 			a.log.Warn("jobs are fired that are pending already; these are kept", "err", err)
 			how.keep = true
-		case f.flow != nil && isName(code):
-			id := f.flow.id
-			if reloaded[id] { // still not there: dropped, or damaged
-				how.dropped[id] = true
-				a.log.Warn("states of a flow whose tables are missing are discarded", "flow", f.flow.name, "err", err)
-			}
-			reloaded[id] = true
+		case f.flow != nil && isName(code) && !reloaded[f.flow.id]:
+			reloaded[f.flow.id] = true
 			a.forget()
-		case f.flow != nil && isData(code):
+		case f.flow != nil && f.step != stepState && isData(code):
 			return a.divide(ctx, batch, upto, err)
+		case f.flow != nil && !a.heals && isFlows(code):
+			if err := a.unfollow(ctx, f.flow, server.Message); err != nil {
+				return at, err
+			}
+			try = 0
 		default:
 			return at, err
 		}
 	}
+}
+
+// unfollow leaves a flow to the healer. Until it is done, the stream's states of it are
+// discarded.
+func (a *applier) unfollow(ctx context.Context, f *flow, why string) error {
+	a.log.Warn("a WED-flow is not followed for now", "flow", f.name, "reason", why,
+		"hint", "It is healed from its tables as soon as they can be read. wed_sql.warnings() says what is in the way.")
+	tag, err := a.db.Exec(ctx, sqlUnfollow, f.id, why)
+	if err != nil {
+		return fmt.Errorf("stop following flow %s: %w", f.name, err)
+	}
+	a.catalog.forget()
+	if tag.RowsAffected() > 0 { // it has not been dropped meanwhile
+		signal(a.again)
+	}
+	return nil
 }
 
 // isName tells errors about a name that has changed since it was looked up.
@@ -159,6 +196,17 @@ func isData(code string) bool {
 	return class == "22" || class == "23" || class == "54"
 }
 
+// isFlows tells errors that may be of one flow's making from those of the server.
+func isFlows(code string) bool {
+	switch code[:min(2, len(code))] {
+	case "08", "40", "53", "58", "F0", "XX":
+		return false
+	case "57":
+		return code == queryCanceled // its time was up
+	}
+	return true
+}
+
 func (a *applier) forget() {
 	a.catalog.forget()
 	a.stale = true
@@ -170,19 +218,19 @@ func (a *applier) forget() {
 func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause error) (positions, error) {
 	if len(batch) > 1 {
 		half := len(batch) / 2
-		if at, err := a.apply(ctx, batch[:half], batch[half-1].End); err != nil {
+		if at, err := a.write(ctx, batch[:half], batch[half-1].End); err != nil {
 			return at, err
 		}
-		return a.apply(ctx, batch[half:], upto)
+		return a.write(ctx, batch[half:], upto)
 	}
 	c := batch[0]
 	if n := len(c.Versions); n > 1 {
 		first, second := c, c
 		first.End, first.Versions, second.Versions = 0, c.Versions[:n/2], c.Versions[n/2:]
-		if at, err := a.apply(ctx, []Commit{first}, 0); err != nil {
+		if at, err := a.write(ctx, []Commit{first}, 0); err != nil {
 			return at, err
 		}
-		return a.apply(ctx, []Commit{second}, upto)
+		return a.write(ctx, []Commit{second}, upto)
 	}
 	v := &c.Versions[0]
 	const substitute = "null"
@@ -196,11 +244,11 @@ func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause er
 		// Told in the column error, though it makes no exception of the instance.
 		v.note = "the state could not be recorded: " + cause.Error()
 	}
-	return a.apply(ctx, batch, upto)
+	return a.write(ctx, batch, upto)
 }
 
 func (a *applier) try(ctx context.Context, batch []Commit, upto LSN, how way) (positions, error) {
-	w, err := a.prepare(ctx, batch, upto, how.dropped)
+	w, err := a.prepare(ctx, batch, upto)
 	if err != nil {
 		return positions{}, err
 	}
@@ -225,7 +273,7 @@ func versions(batch []Commit) func(func(*Version) bool) {
 }
 
 // prepare folds the batch and collects what is to be written.
-func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped map[int32]bool) (*work, error) {
+func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work, error) {
 	w := &work{upto: upto}
 	known := true
 	for i := range batch {
@@ -246,17 +294,22 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped
 			return nil, err
 		}
 	}
+	for _, f := range a.catalog.flows {
+		if f.followed && f.damaged() && !a.heals {
+			if err := a.unfollow(ctx, f, "its wed_trace or its job_pool is missing"); err != nil {
+				return nil, err
+			}
+			return a.prepare(ctx, batch, upto)
+		}
+	}
 	if missing {
 		if err := a.complete(ctx, batch); err != nil {
 			return nil, err
 		}
 	}
-	var written map[lineKey]bool
-	if a.dedupe {
-		var err error
-		if written, err = a.writtenLines(ctx, batch); err != nil {
-			return nil, err
-		}
+	written, err := a.writtenLines(ctx, batch)
+	if err != nil {
+		return nil, err
 	}
 	byFlow := make(map[int32]*lines)
 	strangers := 0
@@ -264,23 +317,17 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped
 		for j := range batch[i].Versions {
 			v := &batch[i].Versions[j]
 			f := a.catalog.flows[v.Relation]
-			if f != nil && !dropped[f.id] && f.damaged() {
-				if a.damage.allow(time.Now()) {
-					a.log.Warn("the states of a flow are discarded: its wed_trace or its job_pool is missing", "flow", f.name,
-						"hint", "Drop the flow by drop_flow.")
-				}
-				f = nil
-			}
-			if f == nil || dropped[f.id] {
+			if f == nil || !a.writes(f) {
 				strangers++
+				if f != nil && a.missed[f.id] != nil {
+					a.missed[f.id][v.Wid] = struct{}{}
+				}
 				continue
 			}
-			if a.dedupe {
-				key := lineKey{f.id, v.Wid, v.Stamp.Version}
-				if written[key] {
+			if last, ok := written[instance{f.id, v.Wid}]; ok && v.Stamp.Version <= last {
+				if a.deduped(f, &batch[i]) {
 					continue
 				}
-				written[key] = true
 			}
 			l := byFlow[f.id]
 			if l == nil {
@@ -291,12 +338,21 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped
 			rules := a.catalog.rules[ruleKey{f.id, v.Stamp.Rules}]
 			out := outcome(v, f)
 			at := a.clock.next(instance{f.id, v.Wid}, v.Stamp.Version, batch[i].Time)
-			l.addState(v, out, rules, at, false)
-			l.addJobs(v, out.Fired, rules, at.time, &w.notes)
+			if v.heal == nil {
+				l.addState(v, out, rules, at, false)
+				l.addJobs(v, out.Fired, rules, at.time, &w.notes)
+				continue
+			}
+			// All that pend and are not in the pool, fired by whatever state that is lost.
+			if len(rules) == 0 {
+				return nil, &failure{err: errNoRules, step: stepState, flow: f}
+			}
+			l.addState(v, out, rules, at, v.heal.missing)
+			l.addJobs(v, without(out.Pending, v.heal.jobs), rules, at.time, &w.notes)
 		}
 	}
 	if strangers > 0 {
-		a.log.Debug("states of dropped flows are discarded", "states", strangers)
+		a.log.Debug("states of flows that are not followed are discarded", "states", strangers)
 	}
 	for _, l := range w.flows {
 		if err := a.prepareFlow(ctx, l.flow); err != nil {
@@ -306,38 +362,39 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN, dropped
 	return w, nil
 }
 
-type lineKey struct {
-	flow    int32
-	wid     int64
-	version int64
-}
+// errNoRules is seen while a backup is restored.
+var errNoRules = errors.New("its rules are not there")
 
-// writtenLines returns which lines of the batch exist.
-func (a *applier) writtenLines(ctx context.Context, batch []Commit) (map[lineKey]bool, error) {
-	type keys struct{ wid, version []int64 }
-	asked := make(map[*flow]*keys)
-	for v := range versions(batch) {
-		f := a.catalog.flows[v.Relation]
-		if f == nil || f.damaged() {
-			continue
+// writes tells whether a flow's states are to be written here.
+func (a *applier) writes(f *flow) bool { return f.followed != a.heals && !f.damaged() }
+
+// deduped tells whether the states of a commit may have been written already.
+func (a *applier) deduped(f *flow, c *Commit) bool { return a.dedupe || c.At < f.since }
+
+// writtenLines returns the last version in the trace of those instances of the batch
+// whose states may have been written.
+func (a *applier) writtenLines(ctx context.Context, batch []Commit) (map[instance]int64, error) {
+	asked := make(map[*flow][]int64)
+	for i := range batch {
+		for j := range batch[i].Versions {
+			v := &batch[i].Versions[j]
+			f := a.catalog.flows[v.Relation]
+			if f != nil && a.writes(f) && a.deduped(f, &batch[i]) {
+				asked[f] = append(asked[f], v.Wid)
+			}
 		}
-		k := asked[f]
-		if k == nil {
-			k = new(keys)
-			asked[f] = k
-		}
-		k.wid, k.version = append(k.wid, v.Wid), append(k.version, v.Stamp.Version)
 	}
-	written := make(map[lineKey]bool)
-	for f, k := range asked {
-		rows, err := a.db.Query(ctx, `select t.wid, t.version from unnest($1::bigint[], $2::bigint[]) k(wid, version) join `+
-			f.trace+` t on t.wid = k.wid and t.version = k.version`, k.wid, k.version)
+	written := make(map[instance]int64)
+	for f, wids := range asked {
+		rows, err := a.db.Query(ctx, `
+select i.wid, t.version from unnest($1::bigint[]) i(wid),
+       lateral (select t.version from `+f.trace+` t where t.wid = i.wid order by t.version desc limit 1) t`, wids)
 		if err != nil {
 			return nil, &failure{err: err, step: stepTrace, flow: f}
 		}
 		var wid, version int64
 		if _, err := pgx.ForEachRow(rows, []any{&wid, &version}, func() error {
-			written[lineKey{f.id, wid, version}] = true
+			written[instance{f.id, wid}] = version
 			return nil
 		}); err != nil {
 			return nil, &failure{err: err, step: stepTrace, flow: f}
@@ -346,9 +403,9 @@ func (a *applier) writtenLines(ctx context.Context, batch []Commit) (map[lineKey
 	return written, nil
 }
 
-// without returns the rules that are not in present.
-func without(rules []fold.Rule, present map[fold.Rule]bool) []fold.Rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r fold.Rule) bool { return present[r] })
+// without returns the rules that are not among the others.
+func without(rules, others []fold.Rule) []fold.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r fold.Rule) bool { return slices.Contains(others, r) })
 }
 
 // limiter lets something happen once in an interval.

@@ -22,6 +22,8 @@ type flow struct {
 	trace    string // "" if it is missing, as pool is: somebody dropped it by force
 	pool     string
 	excpt    fold.Rule
+	followed bool
+	since    LSN // states committed before may have their line already, from healing
 }
 
 func (f *flow) damaged() bool { return f.trace == "" || f.pool == "" }
@@ -125,8 +127,9 @@ func (c *catalog) loadFlows(ctx context.Context, db querier) error {
 select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
        quote_ident(n.nspname) || '.' || quote_ident(t.relname),
        coalesce(quote_ident(rn.nspname) || '.' || quote_ident(r.relname), ''),
-       coalesce(quote_ident(pn.nspname) || '.' || quote_ident(p.relname), '')
-  from wed_sql.flow f
+       coalesce(quote_ident(pn.nspname) || '.' || quote_ident(p.relname), ''),
+       w.since is not null, coalesce(w.since, '0/0')::text
+  from wed_sql.flow f left join wed_sql.followed w on w.flow_id = f.flow_id
   join pg_class t on t.oid = f.wed_flow  join pg_namespace n  on n.oid  = t.relnamespace
   left join pg_class r on r.oid = f.wed_trace left join pg_namespace rn on rn.oid = r.relnamespace
   left join pg_class p on p.oid = f.job_pool  left join pg_namespace pn on pn.oid = p.relnamespace`)
@@ -135,7 +138,12 @@ select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
 	}
 	flows, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*flow, error) {
 		f := new(flow)
-		return f, row.Scan(&f.id, &f.name, &f.relation, &f.excpt, &f.table, &f.trace, &f.pool)
+		var since string
+		err := row.Scan(&f.id, &f.name, &f.relation, &f.excpt, &f.table, &f.trace, &f.pool, &f.followed, &since)
+		if err == nil {
+			f.since, err = parseLSN(since)
+		}
+		return f, err
 	})
 	if err != nil {
 		return fmt.Errorf("read wed_sql.flow: %w", err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +33,7 @@ func (a *applier) complete(ctx context.Context, batch []Commit) error {
 
 func (a *applier) completeVersion(ctx context.Context, v *Version, before string) error {
 	f := a.catalog.flows[v.Relation]
-	if f == nil || f.damaged() {
+	if f == nil || !a.writes(f) {
 		return nil // it is discarded anyway
 	}
 	var known map[string]json.RawMessage
@@ -92,37 +91,27 @@ func (a *applier) valueBefore(ctx context.Context, f *flow, v *Version, name str
 	return now, nil
 }
 
-// valueNow reads a value from the row, "" if there is none.
+// valueNow reads a value from the row, "" if there is none. It takes no longer than a
+// moment, whoever owns the table.
 func (a *applier) valueNow(ctx context.Context, f *flow, wid int64, name string) (value string, err error) {
-	if _, err := a.db.Exec(ctx, "begin"); err != nil {
+	if _, err := a.db.Exec(ctx, "begin; set local statement_timeout = '1s'"); err != nil {
 		return "", err
 	}
 	defer func() {
 		_, end := a.db.Exec(ctx, "rollback") // it has only read
 		err = errors.Join(err, end)
 	}()
-	r, err := describe(ctx, a.db, f)
+	rows, err := a.db.Query(ctx, "select type, value from wed_sql.current_value($1, $2, $3)", f.id, wid, name)
 	if err != nil {
 		return "", err
 	}
-	if _, err := a.db.Exec(ctx, sqlOwnersRows); err != nil {
-		return "", err
-	}
-	if err := readAsOwner(ctx, a.db, f, r, "f.wid = "+strconv.FormatInt(wid, 10)); err != nil {
-		return "", err
-	}
-	rows, err := a.db.Query(ctx, "select vals from pg_temp.owners_rows")
-	if err != nil {
-		return "", err
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[[]*string])
-	if err != nil || len(found) == 0 {
-		return "", err
-	}
-	for i, c := range r.columns[2:] {
-		if c.name == name && i < len(found[0]) {
-			value = string(appendDatum(nil, c.typ, textDatum(found[0][i])))
+	var typ *uint32
+	var text *string
+	_, err = pgx.ForEachRow(rows, []any{&typ, &text}, func() error {
+		if typ != nil && text != nil {
+			value = string(appendDatum(nil, *typ, textDatum(text)))
 		}
-	}
-	return value, nil
+		return nil
+	})
+	return value, err
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/wed-sql/wed_sql/fold"
 )
 
 // LSN is a position in the write-ahead log.
@@ -22,6 +24,13 @@ type Version struct {
 	Parts    []Value // the attributes one by one, if some of them are missing
 
 	note string // why State is not the state
+	heal *gap   // nil in what the stream brings
+}
+
+// gap is what healing knows of a state besides the state.
+type gap struct {
+	missing bool        // lines of states before it are
+	jobs    []fold.Rule // of the instance that are in job_pool
 }
 
 // Value is one attribute of a state.
@@ -34,6 +43,7 @@ type Value struct {
 // Commit is a transaction that wrote states, or a part of one.
 type Commit struct {
 	XID      uint32
+	At       LSN       // of its commit record
 	Time     time.Time // when it committed
 	End      LSN       // behind its commit record; 0 for a part that is not the last
 	Versions []Version
@@ -105,7 +115,7 @@ func (d *decoder) decode(message []byte, maxStates int) (*Commit, error) {
 			return nil, fmt.Errorf("begin: %w", err)
 		}
 		d.open, d.skip = true, m.FinalLSN < d.start
-		d.current, d.bytes = Commit{XID: m.Xid, Time: m.CommitTime}, 0
+		d.current, d.bytes = Commit{XID: m.Xid, At: m.FinalLSN, Time: m.CommitTime}, 0
 		return nil, nil
 	case pglogrepl.MessageTypeCommit:
 		var m pglogrepl.CommitMessage
@@ -144,7 +154,7 @@ func (d *decoder) decode(message []byte, maxStates int) (*Commit, error) {
 			return nil, nil
 		}
 		part := d.current
-		d.current, d.bytes = Commit{XID: part.XID, Time: part.Time}, 0
+		d.current, d.bytes = Commit{XID: part.XID, At: part.At, Time: part.Time}, 0
 		return &part, nil
 	}
 	return nil, nil

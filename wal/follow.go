@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -48,6 +49,15 @@ type Settings struct {
 	Observer Observer
 	// Phase is called when the follower begins to heal and to stream.
 	Phase func(streaming bool)
+	// Admit is asked, if it is there, right after the session that writes has connected:
+	// on an error the follower gives the connection back and ends with it.
+	Admit func(ctx context.Context, conn *pgx.Conn) error
+	// Warn is called, if it is there, when something is wrong that does not stop the
+	// follower, with what it is; and with "" when all is well again.
+	Warn func(text string)
+	// Recheck, if it is there, has the follower look at once for what it else looks for
+	// each minute: flows to heal, and what is wrong.
+	Recheck <-chan struct{}
 }
 
 // ErrNotLogical says that the server cannot do logical replication.
@@ -70,7 +80,15 @@ func Follow(ctx context.Context, s Settings) (err error) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
+	if s.Admit != nil {
+		if err := s.Admit(ctx, conn); err != nil {
+			return err
+		}
+	}
 	if err := checkServer(ctx, conn); err != nil {
+		return err
+	}
+	if err := checkSynchronous(ctx, conn, 0); err != nil {
 		return err
 	}
 	f, err := takeOver(ctx, conn)
@@ -89,21 +107,27 @@ func Follow(ctx context.Context, s Settings) (err error) {
 	}()
 
 	a := newApplier(conn, s.Log, f.epoch)
-	from, err := position(ctx, s, a, conn, repl, f)
+	from, err := position(ctx, s, conn, repl, f)
 	if err != nil {
 		return err
 	}
 	st, err := start(ctx, repl, SlotName(s.Database), from)
-	if err != nil {
-		return err
+	if err == nil {
+		hijacked = true
+		err = run(ctx, s, a, st, from, repl.PID())
 	}
-	hijacked = true
-	s.Phase(true)
-	return run(ctx, s, a, st, from)
+	if hasCode(err, undefinedFile) {
+		// A copy of the data directory may have the slot, but not the log that it needs.
+		s.Log.Warn("the replication slot needs log that is not there; it will be made anew", "slot", SlotName(s.Database), "err", err)
+		if err := DropSlot(ctx, conn, s.Database); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // run streams until something fails.
-func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN) error {
+func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN, sender uint32) error {
 	q := newQueue(queueBytes)
 	f := &feedback{to: st}
 	stray := newLimiter(time.Minute)
@@ -115,26 +139,74 @@ func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN) erro
 			}
 		}),
 	}
-	p := &pump{queue: q, store: a, feedback: f, observer: s.Observer, batchSize: s.BatchSize, applied: from, stored: from}
+	held := &gate{Observer: s.Observer}
+	p := &pump{queue: q, store: a, feedback: f, observer: held, batchSize: s.BatchSize, applied: from, stored: from}
 	p.ledger.acked = from // takeOver or healing has flushed it
 	if err := f.acknowledge(from); err != nil {
 		return errors.Join(err, st.close())
 	}
+	h := &healer{conn: s.Conn, log: s.Log, epoch: a.epoch, stream: a, recheck: s.Recheck, warn: s.Warn, sender: sender}
+	healing, err := a.needsHealing(ctx)
+	if err != nil {
+		return errors.Join(err, st.close())
+	}
+	if !healing {
+		held.release()
+	}
+	s.Phase(!healing)
 
 	g, gctx := group.New(ctx)
 	stop := context.AfterFunc(gctx, func() { _ = st.close() }) // the reader waits in a system call
 	g.Go("reader", r.run)
 	g.Go("applier", p.run)
-	err := g.Wait()
+	g.Go("healer", func(ctx context.Context) error {
+		return h.run(ctx, func() {
+			if healing {
+				held.release()
+				s.Phase(true)
+			}
+		})
+	})
+	err = g.Wait()
 	if stop() {
 		err = errors.Join(err, st.close())
 	}
 	return err
 }
 
+// gate holds positions back until what is to be healed at the beginning has been: who
+// waits for a position waits for that, too.
+type gate struct {
+	Observer
+	mu     sync.Mutex
+	open   bool
+	lsn    LSN
+	commit time.Time
+}
+
+func (g *gate) Applied(lsn LSN, commit time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open {
+		g.Observer.Applied(lsn, commit)
+		return
+	}
+	if g.lsn = lsn; !commit.IsZero() {
+		g.commit = commit
+	}
+}
+
+func (g *gate) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open = true; g.lsn != 0 {
+		g.Observer.Applied(g.lsn, g.commit)
+	}
+}
+
 // position returns where to begin to stream from. If the slot is of no use, it makes
-// a new one and heals what that one will not bring.
-func position(ctx context.Context, s Settings, a *applier, conn *pgx.Conn, repl *pgconn.PgConn, f follower) (LSN, error) {
+// a new one; no flow is followed by that until it has been healed.
+func position(ctx context.Context, s Settings, conn *pgx.Conn, repl *pgconn.PgConn, f follower) (LSN, error) {
 	id, err := pglogrepl.IdentifySystem(ctx, repl)
 	if err != nil {
 		return 0, fmt.Errorf("identify the system: %w", err)
@@ -160,15 +232,23 @@ func position(ctx context.Context, s Settings, a *applier, conn *pgx.Conn, repl 
 			return 0, err
 		}
 	}
-	point, snapshot, err := createSlot(ctx, s.Log, repl, name)
+	point, err := createSlot(ctx, s.Log, repl, name)
 	if err != nil {
 		return 0, err
 	}
-	healed, err := a.heal(ctx, conn, snapshot, name, point, system)
+	// The position is acknowledged at once, so it has to be flushed.
+	tag, err := conn.Exec(ctx, `
+with flushed as materialized (select set_config('synchronous_commit', 'local', true)),
+     unfollowed as (update wed_sql.followed set since = null, error = null)
+update wed_sql.follower set slot_name = $1, applied_lsn = $2::text::pg_lsn, system_identifier = $3 from flushed where epoch = $4`,
+		name, point.String(), system, f.epoch)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("store the new slot's position: %w", err)
 	}
-	s.Log.Info("made a new replication slot", "slot", name, "lsn", point.String(), "healed", healed, "reason", why)
+	if tag.RowsAffected() != 1 {
+		return 0, errFenced
+	}
+	s.Log.Info("made a new replication slot", "slot", name, "lsn", point.String(), "reason", why)
 	return point, nil
 }
 
@@ -185,6 +265,28 @@ func checkServer(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("set transaction_timeout: %w", err)
 	}
 	return nil
+}
+
+var errSynchronous = errors.New("synchronous_standby_names takes the engine for a standby")
+
+// checkSynchronous refuses to be a synchronous standby: a commit that waits for us to
+// apply it is one that we wait for. sender is the process of our stream, if there is one.
+func checkSynchronous(ctx context.Context, conn *pgx.Conn, sender uint32) error {
+	var names string
+	err := conn.QueryRow(ctx, `
+select current_setting('synchronous_standby_names')
+ where exists (select from regexp_split_to_table(
+                   regexp_replace(current_setting('synchronous_standby_names'), '^\s*((first|any)\s+)?[0-9]+\s*\(|\)\s*$', '', 'gi'),
+                   '\s*,\s*') n
+                where lower(btrim(n, ' "')) in ('*', lower(current_setting('application_name'))))
+    or exists (select from pg_stat_replication where pid = $1 and sync_priority > 0)`, int32(sender)).Scan(&names)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask for synchronous_standby_names: %w", err)
+	}
+	return fmt.Errorf("%w: it is %q; name the standbys in it", errSynchronous, names)
 }
 
 func closeConn(conn *pgconn.PgConn) error {
@@ -230,6 +332,8 @@ func sessionConfig(base *pgx.ConnConfig) *pgx.ConnConfig {
 		"default_transaction_deferrable": "off",
 		"client_min_messages":            "warning",
 		"jit":                            "off",
+		// A flow whose tables are locked for longer is left to the healer.
+		"lock_timeout": "1s",
 		// A statement that was planned while its table was empty must not read the whole
 		// table when it no longer is.
 		"plan_cache_mode": "force_generic_plan",

@@ -4,268 +4,377 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/wed-sql/wed_sql/fold"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// healChunk is how many instances are healed at a time, which bounds the memory.
-const healChunk = 500
+const (
+	// healPage is how many instances are looked at in a statement, and healChunk how many
+	// are healed in a transaction, which bounds the memory.
+	healPage  = 10000
+	healChunk = 500
+	// A flow that can be healed is found at the latest after lookInterval, and none is
+	// tried again within restInterval.
+	lookInterval = time.Minute
+	restInterval = time.Second
+	// Few enough instances to have the stream wait for them.
+	fewMissed = 50
+)
 
-// healer makes up from the tables for states that no stream will bring: everything
-// that was committed before a new slot. What is committed after it, the stream brings.
+// What keeps a flow's owner from keeping others waiting: how long a lock and a statement
+// that reads his table may take. The stream waits for the last step.
+const (
+	healLimits     = "begin; set local lock_timeout = '1s'; set local statement_timeout = '30s'"
+	handoverLimits = "begin; set local lock_timeout = '100ms'; set local statement_timeout = '1s'"
+)
+
+// healer makes up from the tables for states that no stream will bring: those of flows
+// that are not followed. It has a session of its own, so that the stream goes on: a
+// flow's states are discarded there until it is healed, but the healer learns of which
+// instances. At the end it handles these while the stream waits, and from then on the
+// flow is followed. A state that both have seen is known by its version (flow.since).
 type healer struct {
-	*applier
-	conn *pgx.Conn
-	now  time.Time // of the transaction
-	mute bool
+	conn    *pgx.ConnConfig
+	log     *slog.Logger
+	epoch   int64
+	stream  *applier
+	recheck <-chan struct{}
+	warn    func(string)
+	sender  uint32          // pid of the walsender
+	warned  map[string]bool // texts
 }
 
-// heal processes every instance whose current state has no trace line, as it stands
-// in the snapshot, and stores the slot and its position, all in one transaction. It
-// returns the number of instances.
-func (a *applier) heal(ctx context.Context, conn *pgx.Conn, snapshot, slot string, point LSN, system int64) (int, error) {
-	h := healer{applier: a, conn: conn}
-	n, err := h.run(ctx, snapshot, slot, point, system)
-	if err != nil && hasCode(err, programLimit) && ctx.Err() == nil {
-		a.log.Warn("jobs are written without notifications", "err", err)
-		h.mute = true
-		n, err = h.run(ctx, snapshot, slot, point, system)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("heal at %s: %w", point, err)
-	}
-	return n, nil
-}
-
-func (h *healer) run(ctx context.Context, snapshot, slot string, point LSN, system int64) (healed int, err error) {
-	h.forget()
-	tx, err := h.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil {
-			// The caller's context may be what failed; the connection goes with it then.
-			_ = tx.Rollback(ctx)
+// run heals whatever there is, calls healed after the first look, and goes on looking
+// until something fails that concerns all flows.
+func (h *healer) run(ctx context.Context, healed func()) error {
+	timer := time.NewTimer(lookInterval)
+	defer timer.Stop()
+	failing := newLimiter(10 * lookInterval)
+	for first := true; ; first = false {
+		err := h.round(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && (first || errors.Is(err, errFenced) || errors.Is(err, errSynchronous)):
+			return err
+		case err != nil && failing.allow(time.Now()):
+			// No connection, as a rule. Streaming does not need it.
+			h.log.Warn("cannot look for flows to heal, will try again", "err", err)
 		}
-	}()
-	if _, err := tx.Exec(ctx, "set transaction snapshot '"+snapshot+"'"); err != nil {
-		return 0, fmt.Errorf("take snapshot %s: %w", snapshot, err)
+		if first {
+			healed()
+		}
+		timer.Reset(restInterval)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		timer.Reset(lookInterval)
+		select {
+		case <-timer.C:
+		case <-h.recheck:
+		case <-h.stream.again:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	// The plans of the stream's session are for single rows; here whole tables are read.
-	// And the position is acknowledged at once, so it has to be flushed.
-	if _, err := tx.Exec(ctx, "set local enable_seqscan = on; set local plan_cache_mode = auto; set local synchronous_commit = local"); err != nil {
-		return 0, err
+}
+
+// round tries to heal each flow that is not followed.
+func (h *healer) round(ctx context.Context) (err error) {
+	conn, err := pgx.ConnectConfig(ctx, sessionConfig(h.conn))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
 	}
-	if err := tx.QueryRow(ctx, "select now()").Scan(&h.now); err != nil {
-		return 0, fmt.Errorf("ask for the time: %w", err)
+	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
+	if err := checkServer(ctx, conn); err != nil {
+		return err
 	}
-	if err := h.catalog.loadFlows(ctx, tx); err != nil {
-		return 0, err
+	if err := checkSynchronous(ctx, conn, h.sender); err != nil {
+		return err
 	}
-	if _, err := tx.Exec(ctx, sqlOwnersRows); err != nil {
-		return 0, fmt.Errorf("make room for what is read: %w", err)
+	rows, err := conn.Query(ctx, "select flow_id, name, coalesce(obstacle, '') from wed_sql.unhealed()")
+	if err != nil {
+		return fmt.Errorf("list the flows that are not followed: %w", err)
 	}
-	for _, f := range h.catalog.flows {
-		if f.damaged() {
-			h.log.Warn("a flow cannot be healed: its wed_trace or its job_pool is missing", "flow", f.name)
+	type unhealed struct {
+		ID             int32
+		Name, Obstacle string
+	}
+	flows, err := pgx.CollectRows(rows, pgx.RowToStructByPos[unhealed])
+	if err != nil {
+		return fmt.Errorf("list the flows that are not followed: %w", err)
+	}
+	a := newApplier(conn, h.log, h.epoch)
+	a.dedupe, a.heals = false, true
+	for _, f := range flows {
+		if f.Obstacle != "" {
+			continue // wed_sql.warnings() says so by itself
+		}
+		start := time.Now()
+		n, err := h.heal(ctx, conn, a, f.ID)
+		if err == nil {
+			h.log.Info("a WED-flow was healed", "flow", f.Name, "states", n, "duration", time.Since(start).Round(time.Millisecond))
 			continue
 		}
-		n, err := h.flow(ctx, f)
-		if err != nil {
-			return 0, fmt.Errorf("flow %s: %w", f.name, err)
+		if conn.IsClosed() || ctx.Err() != nil || errors.Is(err, errFenced) {
+			return fmt.Errorf("heal flow %s: %w", f.Name, err)
 		}
-		healed += n
+		if _, err := conn.Exec(ctx, "rollback"); err != nil {
+			return fmt.Errorf("heal flow %s: %w", f.Name, err)
+		}
+		if _, err := conn.Exec(ctx, sqlUnfollow, f.ID, reason(err)); err != nil {
+			return fmt.Errorf("heal flow %s: %w", f.Name, err)
+		}
 	}
-	tag, err := tx.Exec(ctx, `update wed_sql.follower set slot_name = $1, applied_lsn = $2::text::pg_lsn, system_identifier = $3 where epoch = $4`,
-		slot, point.String(), system, h.epoch)
+	return h.warnings(ctx, conn)
+}
+
+// reason is what an error says to a user.
+func reason(err error) string {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return validText(server.Message)
+	}
+	return validText(err.Error())
+}
+
+// warnings passes on what is wrong, and logs what is new of it.
+func (h *healer) warnings(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, "select * from wed_sql.warnings()")
 	if err != nil {
-		return 0, fmt.Errorf("store the applied position: %w", err)
+		return fmt.Errorf("ask for warnings: %w", err)
+	}
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("ask for warnings: %w", err)
+	}
+	now := make(map[string]bool, len(texts))
+	for _, text := range texts {
+		if now[text] = true; !h.warned[text] {
+			h.log.Warn(text)
+		}
+	}
+	h.warned = now
+	if h.warn != nil {
+		h.warn(strings.Join(texts, "\n"))
+	}
+	return nil
+}
+
+// heal heals a flow, has the stream follow it, and returns the number of states.
+func (h *healer) heal(ctx context.Context, conn *pgx.Conn, a *applier, id int32) (int, error) {
+	h.stream.watchMissed(id)
+	defer h.stream.unwatchMissed(id)
+	total := 0
+	for after := int64(-1); ; {
+		last, wids, err := h.unseen(ctx, conn, id, after)
+		if err != nil {
+			return 0, err
+		}
+		n, err := h.states(ctx, conn, a, id, wids, healLimits)
+		if err != nil {
+			return 0, err
+		}
+		if total += n; last == nil {
+			break
+		}
+		after = *last
+	}
+	const maxLaps = 10 // of a flow whose states come as fast as they are healed
+	for range maxLaps {
+		missed := h.stream.takeMissed(id, fewMissed)
+		if missed == nil {
+			break
+		}
+		n, err := h.states(ctx, conn, a, id, missed, healLimits)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	n, err := h.handOver(ctx, conn, a, id)
+	return total + n, err
+}
+
+// handOver heals what the stream has missed since, and has it go on from there.
+func (h *healer) handOver(ctx context.Context, conn *pgx.Conn, a *applier, id int32) (int, error) {
+	h.stream.mu.Lock()
+	defer h.stream.mu.Unlock()
+	n, err := h.states(ctx, conn, a, id, slices.Sorted(maps.Keys(h.stream.missed[id])), handoverLimits)
+	if err != nil {
+		return 0, err
+	}
+	// Whatever was seen by now was committed below the position at which the log is.
+	// An obstacle that has come up since is seen here, and not before the commit.
+	tag, err := conn.Exec(ctx, `
+insert into wed_sql.followed as w (flow_id, since)
+select $1, pg_current_wal_insert_lsn() from wed_sql.follower where epoch = $2 for update
+on conflict (flow_id) do update set since = excluded.since, error = null`, id, h.epoch)
+	if err != nil {
+		return 0, fmt.Errorf("follow it: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
 		return 0, errFenced
 	}
-	return healed, tx.Commit(ctx)
+	h.stream.catalog.forget()
+	return n, nil
 }
 
-// sqlSeen is the condition, on f, of an instance whose state has its trace line.
-const sqlSeen = `exists (select from %s t where t.wid = f.wid and t.version = (f._stamp).version)`
-
-// sqlUnseen selects what was read of the instances to heal, and whether the line before
-// is missing.
-const sqlUnseen = `declare unseen no scroll cursor for
-select u.xid, u.wid, u.stamp, u.vals,
-       coalesce(u.version, 0) > 0 and not exists (select from %s b where b.wid = u.wid and b.version = u.version - 1)
-  from pg_temp.owners_rows u`
-
-// flow heals a flow. One that its owner has made unreadable must not keep the others
-// from being followed.
-func (h *healer) flow(ctx context.Context, f *flow) (int, error) {
-	rel, err := h.read(ctx, f)
-	if err != nil && isOwners(err) {
-		h.log.Warn("a flow cannot be healed: its wed_flow cannot be read", "flow", f.name, "err", err)
-		_, err := h.conn.Exec(ctx, "rollback to savepoint flow")
-		return 0, err
-	}
+// unseen returns the instances of the next page whose state has no trace line.
+func (h *healer) unseen(ctx context.Context, conn *pgx.Conn, id int32, after int64) (last *int64, wids []int64, err error) {
+	err = reading(ctx, conn, id, healLimits, func() error {
+		return conn.QueryRow(ctx, "select last, wids from wed_sql.unseen($1, $2, $3)", id, after, healPage).Scan(&last, &wids)
+	})
 	if err != nil {
-		return 0, err
+		return nil, nil, fmt.Errorf("look for instances: %w", err)
 	}
-	if _, err := h.conn.Exec(ctx, fmt.Sprintf(sqlUnseen, f.trace)); err != nil {
-		return 0, fmt.Errorf("read instances: %w", err)
-	}
-	total := 0
-	for {
-		n, err := h.chunk(ctx, f, rel)
-		if err != nil {
-			return 0, err
-		}
-		if total += n; n < healChunk {
-			_, err := h.conn.Exec(ctx, "close unseen; truncate pg_temp.owners_rows; release savepoint flow")
-			return total, err
-		}
-	}
+	return last, wids, nil
 }
 
-// read copies the instances to heal from the flow's table to ours.
-func (h *healer) read(ctx context.Context, f *flow) (*relation, error) {
-	if _, err := h.conn.Exec(ctx, "savepoint flow"); err != nil {
-		return nil, err
+// reading calls f in a transaction that reads a flow's wed_flow.
+func reading(ctx context.Context, conn *pgx.Conn, id int32, limits string, f func() error) error {
+	if _, err := conn.Exec(ctx, limits); err != nil {
+		return err
 	}
-	rel, err := describe(ctx, h.conn, f)
-	if err != nil {
-		return nil, err
+	if _, err := conn.Exec(ctx, "select wed_sql.lock_instances($1)", id); err != nil {
+		return err
 	}
-	if err := h.letOwnerReadTrace(ctx, f); err != nil {
-		return nil, fmt.Errorf("let the owner read wed_trace: %w", err)
+	if err := f(); err != nil {
+		return err
 	}
-	return rel, readAsOwner(ctx, h.conn, f, rel, "not "+fmt.Sprintf(sqlSeen, f.trace))
-}
-
-// letOwnerReadTrace repeats a grant of create_flow if wed_flow was given to another role.
-func (h *healer) letOwnerReadTrace(ctx context.Context, f *flow) error {
-	var grant string
-	err := h.conn.QueryRow(ctx, `
-select 'grant select on ' || $2::text || ' to ' || relowner::regrole from pg_class
- where oid = $1 and not has_table_privilege(relowner, $2::text, 'select')`, f.relation, f.trace).Scan(&grant)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	if err == nil {
-		_, err = h.conn.Exec(ctx, grant)
-	}
+	_, err := conn.Exec(ctx, "commit")
 	return err
 }
 
-func (h *healer) chunk(ctx context.Context, f *flow, rel *relation) (int, error) {
-	rows, err := h.conn.Query(ctx, "fetch "+strconv.Itoa(healChunk)+" unseen")
-	if err != nil {
-		return 0, fmt.Errorf("read instances: %w", err)
+// states writes the lines and the jobs of instances, sorted, as they are now. What is
+// read and what is written need not be one transaction: a job that is missing is nobody's
+// to complete, and a later state comes by the stream.
+func (h *healer) states(ctx context.Context, conn *pgx.Conn, a *applier, id int32, wids []int64, limits string) (int, error) {
+	total := 0
+	for len(wids) > 0 {
+		var batch []Commit
+		chunk := wids[:min(healChunk, len(wids))]
+		last := chunk[len(chunk)-1]
+		err := reading(ctx, conn, id, limits, func() (err error) {
+			read := int64(-1)
+			if batch, read, err = h.read(ctx, conn, id, chunk); read >= 0 {
+				last = read
+			}
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("read instances: %w", err)
+		}
+		if len(batch) > 0 {
+			if _, err := a.apply(ctx, batch, 0); err != nil {
+				return 0, err
+			}
+		}
+		total += len(batch)
+		next, found := slices.BinarySearch(wids, last)
+		if found {
+			next++
+		}
+		wids = wids[next:]
 	}
-	batch := make([]Commit, 0, healChunk)
-	gaps := make([]bool, 0, healChunk)
-	fetched := 0
+	return total, nil
+}
+
+// read returns the states of instances, as far as they fit into a batch, and the last
+// instance read.
+func (h *healer) read(ctx context.Context, conn *pgx.Conn, id int32, wids []int64) (batch []Commit, last int64, err error) {
+	last = -1
+	var relid uint32
+	var name string
+	if err := conn.QueryRow(ctx, `select c.oid, n.nspname::text from wed_sql.flow f
+  join pg_class c on c.oid = f.wed_flow join pg_namespace n on n.oid = c.relnamespace where f.flow_id = $1`, id).Scan(&relid, &name); err != nil {
+		return nil, last, err
+	}
+	rel, err := describe(ctx, conn, relid, name)
+	if err != nil {
+		return nil, last, err
+	}
+	rows, err := conn.Query(ctx, "select wid, stamp, vals, seen, gap, jobs, at from wed_sql.states($1, $2, $3)", id, wids, batchBytes)
+	if err != nil {
+		return nil, last, err
+	}
 	var (
-		xid, stamp string
-		wid        int64
-		texts      []*string
-		gap        bool
+		stamp string
+		texts []*string
+		seen  bool
+		at    time.Time
 	)
-	_, err = pgx.ForEachRow(rows, []any{&xid, &wid, &stamp, &texts, &gap}, func() error {
-		fetched++
-		v := Version{Relation: f.relation, Wid: wid}
-		if v.Stamp, err = ParseStamp(stamp); err != nil {
-			h.log.Warn("a state without a valid stamp is ignored", "flow", f.name, "instance", wid, "err", err)
+	v := Version{Relation: relid, heal: new(gap)}
+	_, err = pgx.ForEachRow(rows, []any{&v.Wid, &stamp, &texts, &seen, &v.heal.missing, &v.heal.jobs, &at}, func() (err error) {
+		if last = v.Wid; seen {
 			return nil
 		}
-		writer, err := strconv.ParseUint(xid, 10, 32)
-		if err != nil {
-			return fmt.Errorf("xmin of instance %d: %w", wid, err)
+		if v.Stamp, err = ParseStamp(stamp); err != nil {
+			h.log.Warn("a state without a valid stamp is ignored", "flow", name, "instance", v.Wid, "err", err)
+			return nil
 		}
 		if len(texts) != len(rel.columns)-2 {
-			return fmt.Errorf("instance %d has %d attributes, want %d", wid, len(texts), len(rel.columns)-2)
+			return fmt.Errorf("instance %d has %d attributes, want %d", v.Wid, len(texts), len(rel.columns)-2)
 		}
 		values := make([]datum, 2, len(rel.columns))
 		for _, text := range texts {
 			values = append(values, textDatum(text))
 		}
-		v.State = string(rel.appendState(nil, values))
-		batch = append(batch, Commit{XID: uint32(writer), Time: h.now, Versions: []Version{v}})
-		gaps = append(gaps, gap)
+		state, known := v, *v.heal
+		state.State, state.heal = string(rel.appendState(nil, values)), &known
+		known.jobs = slices.Clone(known.jobs)
+		batch = append(batch, Commit{Time: at, Versions: []Version{state}})
 		return nil
 	})
-	if err != nil {
-		return 0, fmt.Errorf("read instances: %w", err)
-	}
-	if len(batch) == 0 {
-		return fetched, nil
-	}
-	w, err := h.healed(ctx, f, batch, gaps)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := h.send(ctx, w); err != nil {
-		return 0, err
-	}
-	h.clock.settle()
-	return fetched, nil
+	return batch, last, err
 }
 
-// healed is prepare for instances as they stand: their jobs are all that pend and
-// are not in the pool, fired by whatever state that is lost.
-func (h *healer) healed(ctx context.Context, f *flow, batch []Commit, gaps []bool) (*work, error) {
-	w := new(work)
-	wids := make([]int64, len(batch))
-	for i := range batch {
-		wids[i] = batch[i].Versions[0].Wid
-		w.xids = append(w.xids, batch[i].XID)
-	}
-	if err := h.catalog.load(ctx, h.conn, versions(batch)); err != nil {
-		return nil, err
-	}
-	present, err := h.pool(ctx, f, wids)
+// needsHealing tells whether a flow is not followed that can be.
+func (a *applier) needsHealing(ctx context.Context) (bool, error) {
+	rows, err := a.db.Query(ctx, "select exists (select from wed_sql.unhealed() where obstacle is null)")
 	if err != nil {
-		return nil, err
+		return false, fmt.Errorf("look for flows to heal: %w", err)
 	}
-	l := &lines{flow: f}
-	w.flows = []*lines{l}
-	for i := range batch {
-		v := &batch[i].Versions[0]
-		rules := h.catalog.rules[ruleKey{f.id, v.Stamp.Rules}]
-		out := outcome(v, f)
-		at := h.clock.next(instance{f.id, v.Wid}, v.Stamp.Version, batch[i].Time)
-		l.addState(v, out, rules, at, gaps[i])
-		l.addJobs(v, without(out.Pending, present[v.Wid]), rules, at.time, &w.notes)
+	needed, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	if err != nil {
+		return false, fmt.Errorf("look for flows to heal: %w", err)
 	}
-	if h.mute {
-		w.notes = notes{}
-	}
-	return w, h.prepareFlow(ctx, f)
+	return needed, nil
 }
 
-// pool returns the jobs that the instances have in job_pool.
-func (h *healer) pool(ctx context.Context, f *flow, wids []int64) (map[int64]map[fold.Rule]bool, error) {
-	rows, err := h.conn.Query(ctx, `select wid, tgid from `+f.pool+` where wid = any($1)`, wids)
-	if err != nil {
-		return nil, fmt.Errorf("read job_pool: %w", err)
-	}
-	present := make(map[int64]map[fold.Rule]bool)
-	var wid int64
-	var id fold.Rule
-	_, err = pgx.ForEachRow(rows, []any{&wid, &id}, func() error {
-		if present[wid] == nil {
-			present[wid] = make(map[fold.Rule]bool)
-		}
-		present[wid][id] = true
+// watchMissed has the stream note of which instances of a flow it discards states.
+// What it has discarded before is to be seen by now: it waits for the writers.
+func (a *applier) watchMissed(id int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.missed[id] = make(map[int64]struct{})
+	a.catalog.forget()
+}
+
+func (a *applier) unwatchMissed(id int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.missed, id)
+}
+
+// takeMissed returns the noted instances, sorted, and begins anew; nil if there are few.
+func (a *applier) takeMissed(id int32, few int) []int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.missed[id]) <= few {
 		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read job_pool: %w", err)
 	}
-	return present, nil
+	wids := slices.Sorted(maps.Keys(a.missed[id]))
+	clear(a.missed[id])
+	return wids
 }
 
 var _ database = (*pgx.Conn)(nil)

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -105,7 +105,7 @@ func orZero(s *string) *string {
 // dies again and again would else never get that far, and begin ever further back.
 func takeOver(ctx context.Context, db querier) (follower, error) {
 	rows, err := db.Query(ctx, `
-with flushed as materialized (select set_config('synchronous_commit', 'local', true))
+with flushed as materialized (select set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '0', true))
 update wed_sql.follower set epoch = epoch + 1 from flushed
  returning epoch, coalesce(slot_name, ''), coalesce(applied_lsn::text, '0/0'), coalesce(system_identifier, 0)`)
 	if err != nil {
@@ -184,22 +184,38 @@ func DropSlot(ctx context.Context, db execer, database uint32) error {
 	return nil
 }
 
-// createSlot makes a slot on the replication connection. The snapshot that it
-// exports lives until that connection's next command. Transactions that are open
+// createSlot makes a slot on the replication connection. Transactions that are open
 // must end first, and that may take long.
-func createSlot(ctx context.Context, log *slog.Logger, repl *pgconn.PgConn, name string) (point LSN, snapshot string, err error) {
+func createSlot(ctx context.Context, log *slog.Logger, repl *pgconn.PgConn, name string) (LSN, error) {
 	waiting := time.AfterFunc(retryTime, func() {
 		log.Info("waiting for transactions to end that are older than the new replication slot", "slot", name,
 			"hint", "States that are committed meanwhile are not lost. pg_stat_activity shows the transactions.")
 	})
 	defer waiting.Stop()
-	made, err := pglogrepl.CreateReplicationSlot(ctx, repl, name, plugin, pglogrepl.CreateReplicationSlotOptions{
-		Mode: pglogrepl.LogicalReplication, SnapshotAction: "EXPORT_SNAPSHOT"})
+	results, err := repl.Exec(ctx, slotCommand(name, repl.ParameterStatus("server_version"))).ReadAll()
 	if err != nil {
-		return 0, "", fmt.Errorf("create replication slot %s: %w", name, err)
+		return 0, fmt.Errorf("create replication slot %s: %w", name, err)
 	}
-	if point, err = parseLSN(made.ConsistentPoint); err != nil {
-		return 0, "", fmt.Errorf("create replication slot %s: %w", name, err)
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 2 {
+		return 0, fmt.Errorf("create replication slot %s: the server's answer is not understood", name)
 	}
-	return point, made.SnapshotName, nil
+	point, err := parseLSN(string(results[0].Rows[0][1]))
+	if err != nil {
+		return 0, fmt.Errorf("create replication slot %s: %w", name, err)
+	}
+	return point, nil
+}
+
+// slotCommand is what makes a slot: from PostgreSQL 17 on one that standbys keep a copy
+// of, if they are set up to.
+func slotCommand(name, version string) string {
+	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' }) // 17.2, 18beta1
+	if digits < 0 {
+		digits = len(version)
+	}
+	number, err := strconv.Atoi(version[:digits])
+	if err == nil && number >= 17 {
+		return "CREATE_REPLICATION_SLOT " + name + " LOGICAL " + plugin + " (SNAPSHOT 'nothing', FAILOVER true)"
+	}
+	return "CREATE_REPLICATION_SLOT " + name + " LOGICAL " + plugin + " NOEXPORT_SNAPSHOT"
 }

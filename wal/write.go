@@ -62,6 +62,10 @@ const (
 	// and must not only leave the row alone: it must fail.
 	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
  where epoch = $2 returning 1) select 1 / count(*) from moved`
+	// Not in the batch: it may be tried again in another way, the flow may be gone.
+	sqlUnfollow = `insert into wed_sql.followed as w (flow_id, error) select flow_id, $2 from wed_sql.flow where flow_id = $1
+on conflict (flow_id) do update set since = null, error = excluded.error`
+
 	sqlWaypoint = `select wed_sql.log_running_transactions()`
 	sqlNotify   = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
 
@@ -152,7 +156,10 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 		s := w.upto.String()
 		upto = &s
 	}
-	queue(stepFence, nil, sqlFence, upto, a.epoch)
+	// The healer keeps the stream's transactions waiting for a moment only.
+	if !a.heals {
+		queue(stepFence, nil, sqlFence, upto, a.epoch)
+	}
 	if w.upto >= a.waypoint+waypointStep {
 		queue(stepWaypoint, nil, sqlWaypoint)
 		a.waypoint = w.upto
@@ -173,6 +180,9 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 	}
 	if len(w.notes.channel) > 0 {
 		queue(stepNotify, nil, sqlNotify, w.notes.channel, w.notes.payload)
+	}
+	if a.heals {
+		queue(stepFence, nil, sqlFence, upto, a.epoch)
 	}
 
 	results := a.db.SendBatch(ctx, &b)

@@ -1,0 +1,324 @@
+-- What the follower does with more rights than its role has: each function does one thing, for flows of this database.
+
+create function wed_sql.query_as_owner(rel regclass, query text, most_bytes bigint) returns setof record
+    language c strict stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_query_as_owner';
+
+revoke all on function wed_sql.query_as_owner(regclass, text, bigint) from public;
+
+comment on function wed_sql.query_as_owner(regclass, text, bigint) is
+'Rows of a query that is run as the owner of a table, in a security-restricted operation, up to about most_bytes.';
+
+create function wed_sql.flow_name(f wed_sql.flow) returns text
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce((select n.nspname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                      where c.oid in (f.wed_flow, f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr)
+                      order by c.oid = f.wed_flow desc limit 1),
+                    'number ' || f.flow_id)
+$$;
+
+revoke all on function wed_sql.flow_name(wed_sql.flow) from public;
+
+comment on function wed_sql.flow_name(wed_sql.flow) is 'Name of a flow, for messages.';
+
+-- While a backup is restored, a flow is there long before all of its tables are whole.
+create function wed_sql.obstacle(f wed_sql.flow) returns text
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(
+        (select 'its ' || k.name || ' is missing'
+           from (values (1, 'wed_flow', f.wed_flow), (2, 'wed_trace', f.wed_trace), (3, 'job_pool', f.job_pool)) k(n, name, oid)
+          where not exists (select from pg_class c where c.oid = k.oid)
+          order by k.n limit 1),
+        (select 'its wed_flow is not in publication "wed_sql"'
+          where not exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+                             where p.pubname = 'wed_sql' and r.prrelid = f.wed_flow)),
+        (select 'the primary key of its ' || k.name || ' is missing'
+           from (values (1, 'wed_trace', f.wed_trace), (2, 'job_pool', f.job_pool)) k(n, name, oid)
+          where not exists (select from pg_constraint c where c.conrelid = k.oid and c.contype = 'p')
+          order by k.n limit 1),
+        (select 'its wed_flow has changed: ' || string_agg(flaw, '; ') from wed_sql.flaws(f) flaw))
+$$;
+
+revoke all on function wed_sql.obstacle(wed_sql.flow) from public;
+
+comment on function wed_sql.obstacle(wed_sql.flow) is 'Why a flow cannot be followed; null if nothing is known to be in the way.';
+
+create function wed_sql.unhealed(out flow_id integer, out name text, out obstacle text) returns setof record
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select f.flow_id, wed_sql.flow_name(f), wed_sql.obstacle(f)
+      from wed_sql.flow f
+     where not exists (select from wed_sql.followed w where w.flow_id = f.flow_id and w.since is not null)
+     order by f.flow_id
+$$;
+
+revoke all on function wed_sql.unhealed() from public;
+
+comment on function wed_sql.unhealed() is 'Flows that are not followed, and what is in the way of healing them.';
+
+create function wed_sql.flow_to_read(flow_id integer) returns wed_sql.flow
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+begin
+    select * into f from wed_sql.flow where flow.flow_id = flow_to_read.flow_id;
+    if not found then
+        raise exception 'there is no WED-flow of number %', flow_id using errcode = 'undefined_object';
+    end if;
+    return f;
+end
+$$;
+
+revoke all on function wed_sql.flow_to_read(integer) from public;
+
+comment on function wed_sql.flow_to_read(integer) is 'A flow; an error if there is none of this number.';
+
+create function wed_sql.lock_instances(flow_id integer) returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow := wed_sql.flow_to_read(flow_id);
+    obstacle text := wed_sql.obstacle(f);
+begin
+    if obstacle is not null then
+        raise exception '%', obstacle using errcode = 'object_not_in_prerequisite_state';
+    end if;
+    execute format('lock table only %s in access share mode', f.wed_flow);
+end
+$$;
+
+revoke all on function wed_sql.lock_instances(integer) from public;
+
+comment on function wed_sql.lock_instances(integer) is 'Keeps the columns of a flow''s wed_flow as they are until the end of the transaction.';
+
+-- Stable: all that these look at is of one snapshot, that of the statement which calls them.
+create function wed_sql.unseen(flow_id integer, after bigint, most integer, out last bigint, out wids bigint[])
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow := wed_sql.flow_to_read(flow_id);
+begin
+    execute format($sql$
+        select max(i.wid), coalesce(array_agg(i.wid order by i.wid) filter (
+                   where not exists (select from %s t where t.wid = i.wid and t.version = i.version)), '{}')
+          from wed_sql.query_as_owner($1, $2, 9223372036854775807) i(wid bigint, version bigint)
+    $sql$, f.wed_trace)
+       into last, wids
+      using f.wed_flow, format('select f.wid, (f._stamp).version from only %s f where f.wid > %s order by f.wid limit %s',
+                               f.wed_flow, after, most);
+end
+$$;
+
+revoke all on function wed_sql.unseen(integer, bigint, integer) from public;
+
+comment on function wed_sql.unseen(integer, bigint, integer) is
+'Of so many instances of a flow that come after one: those whose state has no line in wed_trace, and the last of all.';
+
+create function wed_sql.states(flow_id integer, wids bigint[], most_bytes bigint)
+    returns table (wid bigint, stamp text, vals text[], seen boolean, gap boolean, jobs integer[], at timestamp with time zone)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow := wed_sql.flow_to_read(flow_id);
+    texts text;
+begin
+    select string_agg(format('case num_nulls(f.%1$I) when 0 then format(''%%s'', f.%1$I) end', attname), ', ' order by attnum)
+      into texts
+      from pg_attribute
+     where attrelid = f.wed_flow and attnum > 0 and not attisdropped and attgenerated = ''
+       and attname not in ('wid', '_stamp');
+    return query execute format($sql$
+        select i.wid, i.stamp, i.vals,
+               exists (select from %1$s t where t.wid = i.wid and t.version = i.version),
+               i.version > 0 and not exists (select from %1$s t where t.wid = i.wid and t.version = i.version - 1),
+               array(select j.tgid from %2$s j where j.wid = i.wid),
+               statement_timestamp()
+          from wed_sql.query_as_owner($1, $2, $3) i(wid bigint, version bigint, stamp text, vals text[])
+    $sql$, f.wed_trace, f.job_pool)
+      using f.wed_flow,
+            format('select f.wid, (f._stamp).version, format(''%%s'', f._stamp), array[%s]::text[] from only %s f where f.wid = any (%L) order by f.wid',
+                   texts, f.wed_flow, wids),
+            most_bytes;
+end
+$$;
+
+revoke all on function wed_sql.states(integer, bigint[], bigint) from public;
+
+comment on function wed_sql.states(integer, bigint[], bigint) is
+'States of instances as they are now, each value as text, whether wed_trace has a line for them and lacks the one before, and their jobs.';
+
+create function wed_sql.current_value(flow_id integer, wid bigint, attribute text, out type oid, out value text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow := wed_sql.flow_to_read(flow_id);
+begin
+    execute format('lock table only %s in access share mode', f.wed_flow);
+    select atttypid into type
+      from pg_attribute where attrelid = f.wed_flow and attname = attribute and attnum > 0 and not attisdropped;
+    if found then
+        select v.value into value
+          from wed_sql.query_as_owner(f.wed_flow,
+                   format('select case num_nulls(f.%1$I) when 0 then format(''%%s'', f.%1$I) end from only %2$s f where f.wid = %3$s',
+                          attribute, f.wed_flow, wid), 1) v(value text);
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.current_value(integer, bigint, text) from public;
+
+comment on function wed_sql.current_value(integer, bigint, text) is 'Type of a WED-attribute and its value in an instance, as text.';
+
+-- What is wrong without stopping the engine.
+create function wed_sql.warnings() returns setof text
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select format('WED-flow "%s" is not followed: %s', wed_sql.flow_name(f),
+                  coalesce(wed_sql.obstacle(f), w.error, 'its instances have not been healed yet'))
+      from wed_sql.flow f
+      left join wed_sql.followed w on w.flow_id = f.flow_id
+     where w.since is null
+     order by f.flow_id;
+    if to_regprocedure('wed_sql.lock_warnings()') is not null then
+        return query execute 'select * from wed_sql.lock_warnings()';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.warnings() from public;
+grant execute on function wed_sql.warnings() to pg_monitor;
+
+comment on function wed_sql.warnings() is 'What is wrong in this database without stopping the engine; shown in wed_sql.status.';
+
+-- The end of a restored backup is when wed_flow is put into the publication, its keys and triggers are made.
+create function wed_sql.look_again() returns event_trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if tg_tag = 'ALTER PUBLICATION' then
+        -- what is not in the publication even for a moment has states that the stream does not bring
+        update wed_sql.followed w set since = null
+          from wed_sql.flow f
+         where f.flow_id = w.flow_id and w.since is not null
+           and not exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+                            where p.pubname = 'wed_sql' and r.prrelid = f.wed_flow)
+           and exists (select from pg_class c where c.oid = f.wed_flow);
+    end if;
+    if exists (select from wed_sql.flow f
+                where not exists (select from wed_sql.followed w where w.flow_id = f.flow_id and w.since is not null))
+    then
+        perform wed_sql.discover();
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.look_again() from public;
+
+comment on function wed_sql.look_again() is 'Event trigger: has the engine look again at flows that it does not follow.';
+
+create event trigger wed_sql_published on ddl_command_end
+    when tag in ('ALTER PUBLICATION', 'ALTER TABLE', 'CREATE TRIGGER')
+    execute function wed_sql.look_again();
+alter event trigger wed_sql_published enable always;
+
+-- The engine's role. Who may lock instances for reading is one: so a backup brings the roles back with their rights.
+create view wed_sql.engine_role as
+select a.grantee::regrole as role
+  from pg_proc p, aclexplode(p.proacl) a
+ where p.oid = 'wed_sql.lock_instances(integer)'::regprocedure
+   and a.privilege_type = 'EXECUTE' and a.grantee not in (0, p.proowner);
+
+comment on view wed_sql.engine_role is 'roles that the engine can run as, besides superusers; see wed_sql.grant_engine()';
+
+create function wed_sql.grant_flow_to_engine(f wed_sql.flow) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    roles text := (select string_agg(role::text, ', ') from wed_sql.engine_role);
+    schema name := (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = f.job_pool);
+begin
+    if exists (select from pg_policy where polrelid = f.job_pool and polname = 'wed_sql_engine') then
+        execute format('drop policy wed_sql_engine on %s', f.job_pool);
+    end if;
+    if roles is not null then
+        execute format('grant usage on schema %I to %s', schema, roles);
+        execute format('grant select, insert on %s, %s to %s', f.job_pool, f.wed_trace, roles);
+        execute format('create policy wed_sql_engine on %s to %s using (true) with check (true)', f.job_pool, roles);
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.grant_flow_to_engine(wed_sql.flow) from public;
+
+comment on function wed_sql.grant_flow_to_engine(wed_sql.flow) is 'Lets the engine''s roles write the jobs and the history of a flow.';
+
+create function wed_sql.grant_engine(role regrole) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    r pg_roles;
+begin
+    select * into strict r from pg_roles where oid = role;
+    if not r.rolcanlogin or not r.rolreplication then
+        raise exception 'role "%" cannot run the engine', r.rolname
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = format('ALTER ROLE %I LOGIN REPLICATION.', r.rolname);
+    end if;
+    execute format('grant usage on schema wed_sql to %s', role);
+    execute format('grant select on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed to %s', role);
+    execute format('grant update on wed_sql.follower to %s', role);
+    execute format('grant insert, update on wed_sql.followed to %s', role);
+    execute format('grant execute on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
+        wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
+        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() to %s', role);
+    perform wed_sql.grant_flow_to_engine(f) from wed_sql.flow f where exists (select from pg_class where oid = f.job_pool);
+    perform wed_sql.discover();
+end
+$$;
+
+revoke all on function wed_sql.grant_engine(regrole) from public;
+
+comment on function wed_sql.grant_engine(regrole) is
+'Lets the engine run as a role (wed_sql.conninfo) that has LOGIN and REPLICATION and needs no more: in this database, with the flows that are here and those that will be. For superusers.';
+
+create function wed_sql.revoke_engine(role regrole) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+begin
+    execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed from %s', role);
+    execute format('revoke all on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
+        wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
+        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() from %s', role);
+    for f in select flow.* from wed_sql.flow join pg_class c on c.oid = flow.job_pool
+    loop
+        perform wed_sql.grant_flow_to_engine(f);
+        execute format('revoke all on %s, %s from %s', f.job_pool, f.wed_trace, role);
+        execute format('revoke usage on schema %I from %s',
+                       (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = f.job_pool), role);
+    end loop;
+end
+$$;
+
+revoke all on function wed_sql.revoke_engine(regrole) from public;
+
+comment on function wed_sql.revoke_engine(regrole) is 'Takes back what wed_sql.grant_engine() has given. For superusers.';
