@@ -314,6 +314,7 @@ func (s *supervisor) reload(ctx context.Context, c Config) {
 	old := s.config
 	s.configure(c)
 	if c.Enabled && old.Enabled && c.sameServer(old) {
+		s.look(ctx, true) // settings of the server's own concern the followers, too
 		return
 	}
 	for _, m := range s.members { // all at once, then wait

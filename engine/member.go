@@ -116,8 +116,9 @@ func (m *member) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	look := make(chan struct{}, 1)
 	g, _ := group.New(ctx)
-	g.Go("watch", func(ctx context.Context) error { return m.watch(ctx, oid) })
+	g.Go("watch", func(ctx context.Context) error { return m.watch(ctx, oid, look) })
 	g.Go("follow", func(ctx context.Context) error {
 		return wal.Follow(ctx, wal.Settings{
 			Conn:      conn,
@@ -126,13 +127,15 @@ func (m *member) once(ctx context.Context) error {
 			Log:       m.log,
 			Observer:  observer{m},
 			Phase:     m.streaming,
+			Recheck:   look,
 		})
 	})
 	return g.Wait()
 }
 
-// watch fails when the extension with the OID is not there any more.
-func (m *member) watch(ctx context.Context, oid uint32) error {
+// watch fails when the extension with the OID is not there any more. If it is, the
+// follower looks again, too.
+func (m *member) watch(ctx context.Context, oid uint32, look chan<- struct{}) error {
 	for {
 		select {
 		case <-m.recheck:
@@ -148,6 +151,10 @@ func (m *member) watch(ctx context.Context, oid uint32) error {
 		}
 		if now != oid {
 			return errDropped
+		}
+		select {
+		case look <- struct{}{}:
+		default: // it has not done it the last time yet
 		}
 	}
 }

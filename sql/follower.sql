@@ -100,7 +100,7 @@ revoke all on function wed_sql.lock_instances(integer) from public;
 comment on function wed_sql.lock_instances(integer) is 'Keeps the columns of a flow''s wed_flow as they are until the end of the transaction.';
 
 -- Stable: all that these look at is of one snapshot, that of the statement which calls them.
-create function wed_sql.unseen(flow_id integer, after bigint, most integer, out last bigint, out wids bigint[])
+create function wed_sql.unseen(flow_id integer, after bigint, most integer, out looked bigint, out last bigint, out wids bigint[])
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -108,11 +108,11 @@ declare
     f wed_sql.flow := wed_sql.flow_to_read(flow_id);
 begin
     execute format($sql$
-        select max(i.wid), coalesce(array_agg(i.wid order by i.wid) filter (
+        select count(*), max(i.wid), coalesce(array_agg(i.wid order by i.wid) filter (
                    where not exists (select from %s t where t.wid = i.wid and t.version = i.version)), '{}')
           from wed_sql.query_as_owner($1, $2, 9223372036854775807) i(wid bigint, version bigint)
     $sql$, f.wed_trace)
-       into last, wids
+       into looked, last, wids
       using f.wed_flow, format('select f.wid, (f._stamp).version from only %s f where f.wid > %s order by f.wid limit %s',
                                f.wed_flow, after, most);
 end
@@ -121,7 +121,7 @@ $$;
 revoke all on function wed_sql.unseen(integer, bigint, integer) from public;
 
 comment on function wed_sql.unseen(integer, bigint, integer) is
-'Of so many instances of a flow that come after one: those whose state has no line in wed_trace, and the last of all.';
+'Of so many instances of a flow that come after one: those whose state has no line in wed_trace, and how many there are and the last of all.';
 
 create function wed_sql.states(flow_id integer, wids bigint[], most_bytes bigint)
     returns table (wid bigint, stamp text, vals text[], seen boolean, gap boolean, jobs integer[], at timestamp with time zone)

@@ -116,11 +116,11 @@ func TestDecode(t *testing.T) {
 		[]byte("Oan origin"), []byte("Y..."), []byte("Mmessage"), []byte("T"), []byte("D"),
 	)
 	want := []Commit{
-		{XID: 7, Time: at, End: 110, Versions: []Version{
+		{XID: 7, At: 100, Time: at, End: 110, Versions: []Version{
 			{Relation: 5, Wid: 1, Stamp: stamp, State: `{"a1":"x\"y","n":null}`},
 			{Relation: 5, Wid: 1, Stamp: second, State: `{"a1":"z","n":3}`},
 		}},
-		{XID: 8, Time: at, End: 210, Versions: []Version{
+		{XID: 8, At: 200, Time: at, End: 210, Versions: []Version{
 			{Relation: 5, Wid: 2, Stamp: stamp, State: `{"n":"3","new col":true}`},
 		}},
 	}

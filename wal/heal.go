@@ -127,8 +127,10 @@ func (h *healer) round(ctx context.Context) (err error) {
 		if conn.IsClosed() || ctx.Err() != nil || errors.Is(err, errFenced) {
 			return fmt.Errorf("heal flow %s: %w", f.Name, err)
 		}
-		if _, err := conn.Exec(ctx, "rollback"); err != nil {
-			return fmt.Errorf("heal flow %s: %w", f.Name, err)
+		if conn.PgConn().TxStatus() != 'I' {
+			if _, err := conn.Exec(ctx, "rollback"); err != nil {
+				return fmt.Errorf("heal flow %s: %w", f.Name, err)
+			}
 		}
 		if _, err := conn.Exec(ctx, sqlUnfollow, f.ID, reason(err)); err != nil {
 			return fmt.Errorf("heal flow %s: %w", f.Name, err)
@@ -174,19 +176,15 @@ func (h *healer) heal(ctx context.Context, conn *pgx.Conn, a *applier, id int32)
 	h.stream.watchMissed(id)
 	defer h.stream.unwatchMissed(id)
 	total := 0
-	for after := int64(-1); ; {
-		last, wids, err := h.unseen(ctx, conn, id, after)
+	for page := (page{last: -1, looked: healPage}); page.looked == healPage; {
+		if err := h.unseen(ctx, conn, id, &page); err != nil {
+			return 0, err
+		}
+		n, err := h.states(ctx, conn, a, id, page.unseen, healLimits)
 		if err != nil {
 			return 0, err
 		}
-		n, err := h.states(ctx, conn, a, id, wids, healLimits)
-		if err != nil {
-			return 0, err
-		}
-		if total += n; last == nil {
-			break
-		}
-		after = *last
+		total += n
 	}
 	const maxLaps = 10 // of a flow whose states come as fast as they are healed
 	for range maxLaps {
@@ -213,7 +211,6 @@ func (h *healer) handOver(ctx context.Context, conn *pgx.Conn, a *applier, id in
 		return 0, err
 	}
 	// Whatever was seen by now was committed below the position at which the log is.
-	// An obstacle that has come up since is seen here, and not before the commit.
 	tag, err := conn.Exec(ctx, `
 insert into wed_sql.followed as w (flow_id, since)
 select $1, pg_current_wal_insert_lsn() from wed_sql.follower where epoch = $2 for update
@@ -228,15 +225,22 @@ on conflict (flow_id) do update set since = excluded.since, error = null`, id, h
 	return n, nil
 }
 
-// unseen returns the instances of the next page whose state has no trace line.
-func (h *healer) unseen(ctx context.Context, conn *pgx.Conn, id int32, after int64) (last *int64, wids []int64, err error) {
-	err = reading(ctx, conn, id, healLimits, func() error {
-		return conn.QueryRow(ctx, "select last, wids from wed_sql.unseen($1, $2, $3)", id, after, healPage).Scan(&last, &wids)
+// page is what was found out about the instances behind the last page.
+type page struct {
+	looked int // their number
+	last   int64
+	unseen []int64 // those whose state has no trace line, sorted
+}
+
+func (h *healer) unseen(ctx context.Context, conn *pgx.Conn, id int32, p *page) error {
+	err := reading(ctx, conn, id, healLimits, func() error {
+		return conn.QueryRow(ctx, "select looked, coalesce(last, 0), wids from wed_sql.unseen($1, $2, $3)", id, p.last, healPage).
+			Scan(&p.looked, &p.last, &p.unseen)
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for instances: %w", err)
+		return fmt.Errorf("look for instances: %w", err)
 	}
-	return last, wids, nil
+	return nil
 }
 
 // reading calls f in a transaction that reads a flow's wed_flow.

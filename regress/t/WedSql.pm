@@ -11,7 +11,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(new_server create_figure2 engine_pid wait_for_engine wait_until_gone children
-  job_tgid perform trace figure2_trace jobs);
+  job_tgid perform trace figure2_trace jobs
+  engine_off engine_on wait_until_followed flaws);
 
 # A server that is not started yet.
 sub new_server
@@ -157,6 +158,60 @@ sub jobs
 	return $node->safe_psql($db // 'postgres', <<'SQL');
 select wed_sql.sync() \g /dev/null
 select wid || ' ' || trname from travel.job_pool order by wid, tgid;
+SQL
+}
+
+sub slot_is_active
+{
+	my ($node, $active) = @_;
+	$node->poll_query_until('postgres',
+		"select count(*) " . ($active ? '>' : '=') . " 0 from pg_replication_slots where active and slot_name like 'wed_sql_%'")
+	  or die 'the engine does not ' . ($active ? 'start' : 'stop');
+}
+
+# Stops the engine in all databases; states are written all the same.
+sub engine_off
+{
+	my ($node) = @_;
+	$node->append_conf('postgresql.conf', 'wed_sql.enabled = off');
+	$node->reload;
+	slot_is_active($node, 0);
+}
+
+sub engine_on
+{
+	my ($node) = @_;
+	$node->append_conf('postgresql.conf', 'wed_sql.enabled = on');
+	$node->reload;
+	slot_is_active($node, 1);
+}
+
+# Until all flows of a database are followed: what had to be healed has been.
+sub wait_until_followed
+{
+	my ($node, $db) = @_;
+	$node->poll_query_until($db // 'postgres', 'select count(*) = 0 from wed_sql.warnings()')
+	  or die 'not followed: ' . $node->safe_psql($db // 'postgres', 'select * from wed_sql.warnings()');
+	$node->safe_psql($db // 'postgres', 'select wed_sql.sync()');
+}
+
+# What is not as Algorithm 1 says of travel; '' if nothing. Every current state has its line, what pends are the jobs,
+# and healed marks the gaps.
+sub flaws
+{
+	my ($node, $db) = @_;
+	return $node->safe_psql($db // 'postgres', <<'SQL');
+select wed_sql.sync() \g /dev/null
+select 'no line', f.wid, (f._stamp).version from travel.wed_flow f
+ where not exists (select from travel.wed_trace t where t.wid = f.wid and t.version = (f._stamp).version)
+union all
+select 'a line of the future', t.wid, t.version from travel.wed_trace t join travel.wed_flow f using (wid) where t.version > (f._stamp).version
+union all
+select 'jobs', f.wid, (f._stamp).version from travel.wed_flow f join travel.wed_trace t on t.wid = f.wid and t.version = (f._stamp).version
+ where t.pending <> array(select j.tgid from travel.job_pool j where j.wid = f.wid order by 1)
+union all
+select 'healed', t.wid, t.version from travel.wed_trace t
+ where t.healed <> (t.version > 0 and not exists (select from travel.wed_trace p where p.wid = t.wid and p.version = t.version - 1));
 SQL
 }
 
