@@ -193,9 +193,7 @@ begin
       left join wed_sql.followed w on w.flow_id = f.flow_id
      where w.since is null
      order by f.flow_id;
-    if to_regprocedure('wed_sql.lock_warnings()') is not null then
-        return query execute 'select * from wed_sql.lock_warnings()';
-    end if;
+    return query select * from wed_sql.lock_warnings();
 end
 $$;
 
