@@ -71,6 +71,7 @@ create table wed_sql.followed (
     flow_id integer not null,
     since   pg_lsn,
     error   text,
+    whole   boolean not null default true,
     constraint followed_pkey primary key (flow_id),
     constraint followed_flow_id_fkey foreign key (flow_id) references wed_sql.flow on delete cascade
 );
@@ -78,6 +79,7 @@ create table wed_sql.followed (
 comment on table wed_sql.followed is 'flows that are followed by the stream; the others are healed from their tables first';
 comment on column wed_sql.followed.since is 'states committed before may be in wed_trace already; null: the flow is not followed';
 comment on column wed_sql.followed.error is 'why the flow is not followed';
+comment on column wed_sql.followed.whole is 'the flow has been followed once: its tables are complete, and have to stay so';
 
 select pg_catalog.pg_extension_config_dump('wed_sql.tgid_seq', '');
 select pg_catalog.pg_extension_config_dump('wed_sql.flow', '');
