@@ -27,6 +27,26 @@ comment on table wed_sql.flow is 'WED-flows of this database; the name of a flow
 comment on column wed_sql.flow.excpt_tgid is 'tgid of the jobs of transition _EXCPT of this flow';
 comment on column wed_sql.flow.rules_version is 'number of the definition in force: each change of attributes or rules makes a new one';
 
+-- What is kept about a flow besides has no foreign keys, as a parallel pg_restore loads the tables in any order.
+create function wed_sql.flow_deleted() returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    delete from wed_sql.rule where flow_id = old.flow_id;
+    delete from wed_sql.worker where flow_id = old.flow_id;
+    delete from wed_sql.followed where flow_id = old.flow_id;
+    return null;
+end
+$$;
+
+revoke all on function wed_sql.flow_deleted() from public;
+
+comment on function wed_sql.flow_deleted() is 'Trigger of wed_sql.flow: forgets the rest.';
+
+create trigger flow_deleted after delete on wed_sql.flow
+    for each row execute function wed_sql.flow_deleted();
+
 -- Every version of every rule: a state is judged by the rules in force when it was written, also
 -- when the follower reads it much later.
 create table wed_sql.rule (
@@ -41,8 +61,7 @@ create table wed_sql.rule (
     cfinal      boolean not null,
     enabled     boolean not null,
     timeout     interval,
-    constraint rule_pkey primary key (tgid, valid_from),
-    constraint rule_flow_id_fkey foreign key (flow_id) references wed_sql.flow on delete cascade
+    constraint rule_pkey primary key (tgid, valid_from)
 );
 create index rule_in_force on wed_sql.rule (flow_id, valid_until);
 
@@ -71,13 +90,14 @@ create table wed_sql.followed (
     flow_id integer not null,
     since   pg_lsn,
     error   text,
-    constraint followed_pkey primary key (flow_id),
-    constraint followed_flow_id_fkey foreign key (flow_id) references wed_sql.flow on delete cascade
+    whole   boolean not null default true,
+    constraint followed_pkey primary key (flow_id)
 );
 
 comment on table wed_sql.followed is 'flows that are followed by the stream; the others are healed from their tables first';
 comment on column wed_sql.followed.since is 'states committed before may be in wed_trace already; null: the flow is not followed';
 comment on column wed_sql.followed.error is 'why the flow is not followed';
+comment on column wed_sql.followed.whole is 'the flow has been followed once: its tables are complete, and have to stay so';
 
 select pg_catalog.pg_extension_config_dump('wed_sql.tgid_seq', '');
 select pg_catalog.pg_extension_config_dump('wed_sql.flow', '');

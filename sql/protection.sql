@@ -89,6 +89,10 @@ as $$
 declare
     flaw text;
 begin
+    -- a backup that is being restored makes it piece by piece
+    if not exists (select from wed_sql.followed w where w.flow_id = f.flow_id and w.whole) then
+        return;
+    end if;
     select x into flaw from wed_sql.flaws(f) x limit 1;
     if flaw is null and not wed_sql.in_own_ddl() then
         select x into flaw from wed_sql.attribute_flaws(f) x limit 1;

@@ -5,8 +5,7 @@ create table wed_sql.worker (
     flow_id integer not null,
     trname  text not null,
     role    regrole not null,
-    constraint worker_pkey primary key (flow_id, trname, role),
-    constraint worker_flow_id_fkey foreign key (flow_id) references wed_sql.flow on delete cascade
+    constraint worker_pkey primary key (flow_id, trname, role)
 );
 
 comment on table wed_sql.worker is 'worker roles: which WED-transitions each may perform; see wed_sql.grant_worker()';

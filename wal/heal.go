@@ -214,7 +214,7 @@ func (h *healer) handOver(ctx context.Context, conn *pgx.Conn, a *applier, id in
 	tag, err := conn.Exec(ctx, `
 insert into wed_sql.followed as w (flow_id, since)
 select $1, pg_current_wal_insert_lsn() from wed_sql.follower where epoch = $2 for update
-on conflict (flow_id) do update set since = excluded.since, error = null`, id, h.epoch)
+on conflict (flow_id) do update set since = excluded.since, error = null, whole = true`, id, h.epoch)
 	if err != nil {
 		return 0, fmt.Errorf("follow it: %w", err)
 	}

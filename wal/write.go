@@ -63,7 +63,7 @@ const (
 	sqlFence = `with moved as (update wed_sql.follower set applied_lsn = coalesce($1::text::pg_lsn, applied_lsn)
  where epoch = $2 returning 1) select 1 / count(*) from moved`
 	// Not in the batch: it may be tried again in another way, the flow may be gone.
-	sqlUnfollow = `insert into wed_sql.followed as w (flow_id, error) select flow_id, $2 from wed_sql.flow where flow_id = $1
+	sqlUnfollow = `insert into wed_sql.followed as w (flow_id, error, whole) select flow_id, $2, false from wed_sql.flow where flow_id = $1
 on conflict (flow_id) do update set since = null, error = excluded.error`
 
 	sqlWaypoint = `select wed_sql.log_running_transactions()`

@@ -48,7 +48,7 @@ sub restored
 	my ($to, $how, $name) = @_;
 	my $db = "${name}_$how";
 	$to->safe_psql('postgres', "create database $db");
-	command_ok($restore{$how}->($to, $db, $name), "$db: restored");
+	ok(run_log($restore{$how}->($to, $db, $name)), "$db: restored") or die 'not restored';
 	wait_until_followed($to, $db);
 	is(flaws($to, $db), '', '... and everything is as Algorithm 1 says');
 	is($to->safe_psql($db, 'select last_value from wed_sql.tgid_seq'), $last_tgid, '... the sequence goes on');
