@@ -229,6 +229,9 @@ func (d *decoder) row(b []byte) error {
 	} else {
 		d.scratch = rel.appendState(d.scratch[:0], values)
 		v.State = string(d.scratch)
+		if cap(d.scratch) > partBytes {
+			d.scratch = nil // not for ever as large as the largest state
+		}
 	}
 	d.current.Versions = append(d.current.Versions, v)
 	d.bytes += v.size()
