@@ -22,6 +22,7 @@ type flow struct {
 	trace    string // "" if it is missing, as pool is: somebody dropped it by force
 	pool     string
 	excpt    fold.Rule
+	private  bool // has worker roles that may not see each other's jobs
 	followed bool
 	since    LSN // states committed before may have their line already, from healing
 }
@@ -128,7 +129,7 @@ select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
        quote_ident(n.nspname) || '.' || quote_ident(t.relname),
        coalesce(quote_ident(rn.nspname) || '.' || quote_ident(r.relname), ''),
        coalesce(quote_ident(pn.nspname) || '.' || quote_ident(p.relname), ''),
-       w.since is not null, coalesce(w.since, '0/0')::text
+       t.relrowsecurity, w.since is not null, coalesce(w.since, '0/0')::text
   from wed_sql.flow f left join wed_sql.followed w on w.flow_id = f.flow_id
   join pg_class t on t.oid = f.wed_flow  join pg_namespace n  on n.oid  = t.relnamespace
   left join pg_class r on r.oid = f.wed_trace left join pg_namespace rn on rn.oid = r.relnamespace
@@ -139,7 +140,7 @@ select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
 	flows, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*flow, error) {
 		f := new(flow)
 		var since string
-		err := row.Scan(&f.id, &f.name, &f.relation, &f.excpt, &f.table, &f.trace, &f.pool, &f.followed, &since)
+		err := row.Scan(&f.id, &f.name, &f.relation, &f.excpt, &f.table, &f.trace, &f.pool, &f.private, &f.followed, &since)
 		if err == nil {
 			f.since, err = parseLSN(since)
 		}

@@ -48,6 +48,7 @@ type healer struct {
 	warn    func(string)
 	sender  uint32          // pid of the walsender
 	warned  map[string]bool // texts
+	private []int32         // flows with row security, as the stream knows them
 }
 
 // run heals whatever there is, calls healed after the first look, and goes on looking
@@ -98,6 +99,9 @@ func (h *healer) round(ctx context.Context) (err error) {
 		return err
 	}
 	if err := checkSynchronous(ctx, conn, h.sender); err != nil {
+		return err
+	}
+	if err := h.lookForPrivate(ctx, conn); err != nil {
 		return err
 	}
 	rows, err := conn.Query(ctx, "select flow_id, name, coalesce(obstacle, '') from wed_sql.unhealed()")
@@ -200,6 +204,27 @@ func (h *healer) heal(ctx context.Context, conn *pgx.Conn, a *applier, id int32)
 	}
 	n, err := h.handOver(ctx, conn, a, id)
 	return total + n, err
+}
+
+// lookForPrivate has the stream hear of flows that were given row security: it changes
+// what is said in notifications, but makes no new version of the definition.
+func (h *healer) lookForPrivate(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, `
+select f.flow_id from wed_sql.flow f join pg_class c on c.oid = f.wed_flow where c.relrowsecurity order by 1`)
+	if err != nil {
+		return fmt.Errorf("look for row security: %w", err)
+	}
+	now, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		return fmt.Errorf("look for row security: %w", err)
+	}
+	if !slices.Equal(now, h.private) {
+		h.stream.mu.Lock()
+		h.stream.catalog.forget()
+		h.stream.mu.Unlock()
+		h.private = now
+	}
+	return nil
 }
 
 // handOver heals what the stream has missed since, and has it go on from there.

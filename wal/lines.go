@@ -96,16 +96,17 @@ func (l *lines) addJobs(v *Version, fired []fold.Rule, rules ruleSet, at time.Ti
 		j.payload, j.firedAt = append(j.payload, v.State), append(j.firedAt, at)
 		if len(r.transition) <= maxChannel {
 			n.channel = append(n.channel, r.transition)
-			n.payload = append(n.payload, notification(l.flow.name, v, id, r))
+			n.payload = append(n.payload, notification(l.flow, v, id, r))
 		}
 	}
 }
 
 // notification is the job as the payload of its notification.
-func notification(flow string, v *Version, id fold.Rule, r rule) string {
+// Anybody may listen on any channel: the state of a private flow is not in it.
+func notification(f *flow, v *Version, id fold.Rule, r rule) string {
 	b := make([]byte, 0, 128+len(v.State))
 	b = append(b, `{"flow":`...)
-	b = appendString(b, []byte(flow))
+	b = appendString(b, []byte(f.name))
 	b = append(b, `,"wid":`...)
 	b = strconv.AppendInt(b, v.Wid, 10)
 	b = append(b, `,"tgid":`...)
@@ -119,7 +120,7 @@ func notification(flow string, v *Version, id fold.Rule, r rule) string {
 		b = appendString(b, []byte(*r.timeout))
 	}
 	const key, omitted = `,"payload":`, `,"payload_omitted":true}`
-	if len(b)+len(key)+len(v.State)+1 > maxPayload {
+	if f.private || len(b)+len(key)+len(v.State)+1 > maxPayload {
 		return string(append(b, omitted...))
 	}
 	b = append(append(b, key...), v.State...)

@@ -15,12 +15,12 @@ import (
 func TestNotification(t *testing.T) {
 	t.Parallel()
 	v := &Version{Wid: 1, State: `{"a1":"ready","a2":null}`}
-	got := notification("travel", v, 2, rule{transition: "tr_a2", timeout: ptr("3 days 18:00:00")})
+	got := notification(&flow{name: "travel"}, v, 2, rule{transition: "tr_a2", timeout: ptr("3 days 18:00:00")})
 	want := `{"flow":"travel","wid":1,"tgid":2,"trname":"tr_a2","timeout":"3 days 18:00:00","payload":{"a1":"ready","a2":null}}`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	got = notification(`a"b`, v, 9, rule{transition: "_EXCPT"})
+	got = notification(&flow{name: `a"b`}, v, 9, rule{transition: "_EXCPT"})
 	want = `{"flow":"a\"b","wid":1,"tgid":9,"trname":"_EXCPT","timeout":null,"payload":{"a1":"ready","a2":null}}`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -31,7 +31,7 @@ func TestANotificationThatIsTooLongSaysSo(t *testing.T) {
 	t.Parallel()
 	for size := 7800; size < 8100; size++ {
 		v := &Version{Wid: 1, State: `{"a":"` + strings.Repeat("x", size) + `"}`}
-		got := notification("f", v, 2, rule{transition: "t"})
+		got := notification(&flow{name: "f"}, v, 2, rule{transition: "t"})
 		var n struct {
 			Payload json.RawMessage `json:"payload"`
 			Omitted bool            `json:"payload_omitted"`
@@ -39,7 +39,7 @@ func TestANotificationThatIsTooLongSaysSo(t *testing.T) {
 		if err := json.Unmarshal([]byte(got), &n); err != nil {
 			t.Fatal(err)
 		}
-		whole := strings.Replace(notification("f", &Version{Wid: 1, State: "{}"}, 2, rule{transition: "t"}), "{}", v.State, 1)
+		whole := strings.Replace(notification(&flow{name: "f"}, &Version{Wid: 1, State: "{}"}, 2, rule{transition: "t"}), "{}", v.State, 1)
 		if fits := len(whole) <= 7999; len(got) > 7999 || n.Omitted == fits || (n.Payload != nil) != fits {
 			t.Fatalf("%d bytes became %d, omitted: %v", len(whole), len(got), n.Omitted)
 		}
@@ -110,5 +110,13 @@ func TestRuleNames(t *testing.T) {
 		if got := set.get(f, id).transition; got != want {
 			t.Errorf("rule %d: %q, want %q", id, got, want)
 		}
+	}
+}
+
+func TestNotificationOfAPrivateFlowHasNoState(t *testing.T) {
+	v := &Version{Wid: 1, State: `{"a":"secret"}`}
+	got := notification(&flow{name: "f", private: true}, v, 2, rule{transition: "t"})
+	if want := `{"flow":"f","wid":1,"tgid":2,"trname":"t","timeout":null,"payload_omitted":true}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

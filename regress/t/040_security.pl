@@ -101,6 +101,20 @@ $node->safe_psql('postgres', "begin; select wed_sql.try_lock($third, $job{tr_a2}
 is(jobs($node), "2 tr_final\n$third tr_a3", '... but performs its own');
 is($node->safe_psql('postgres', 'select current_user, (select rolsuper from pg_roles where rolname = current_user)', @as_booker), 'booker|f', '... and is who it was');
 
+# whoever listens hears of its jobs, but not what is in them
+my $listener = $node->background_psql('postgres', extra_params => [ '-U', 'mallory' ]);
+$listener->query_safe('listen tr_a2');
+my $heard;
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	# the engine looks for new grants by itself, once it was told that there are some
+	$node->safe_psql('postgres', "insert into travel.wed_flow default values; select wed_sql.sync()");
+	$heard = $listener->query_safe('select 1');
+	last if $heard !~ /"payload":/;
+}
+like($heard, qr/"trname":"tr_a2","timeout":"[^"]*","payload_omitted":true/, 'notifications of a flow with worker roles have no state');
+$listener->quit;
+
 # a state that would be too large for those who follow it
 ($ret, $out, $err) = $node->psql('postgres', "set wed_sql.max_state_size = '1MB'; insert into travel.wed_flow (a1) select string_agg(md5(i::text), '') from generate_series(1, 40000) i");
 like($err, qr/ERROR:  state of an instance of WED-flow "travel" is too large/, 'a state over wed_sql.max_state_size is refused');
