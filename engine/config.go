@@ -13,7 +13,7 @@ import (
 
 // Config is what the worker knows from the server's settings. It arrives as JSON.
 type Config struct {
-	SocketDir         string `json:"socket_dir"`
+	Host              string `json:"host"` // the directory of a socket, or an address; "": localhost
 	Port              int    `json:"port"`
 	Conninfo          string `json:"conninfo"` // goes before the two above and the user
 	User              string `json:"user"`     // "": the operating system's
@@ -36,7 +36,7 @@ func parseConfig(raw []byte) (Config, error) {
 
 // sameServer tells whether both lead to the same server in the same way.
 func (c Config) sameServer(d Config) bool {
-	return c.SocketDir == d.SocketDir && c.Port == d.Port && c.Conninfo == d.Conninfo && c.User == d.User
+	return c.Host == d.Host && c.Port == d.Port && c.Conninfo == d.Conninfo && c.User == d.User
 }
 
 func (c Config) discoveryInterval() time.Duration {
@@ -58,8 +58,8 @@ func (c Config) connConfig(database string) (*pgx.ConnConfig, error) {
 			}
 			name = u.Username
 		}
-		host := c.SocketDir
-		if host == "" { // the server has no sockets in the file system
+		host := c.Host
+		if host == "" {
 			host = "localhost"
 		}
 		// Of a key that is there twice, the last one counts.

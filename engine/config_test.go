@@ -10,11 +10,11 @@ import (
 
 func TestTheConfigurationHasTheDefaultsOfItsSettings(t *testing.T) {
 	t.Parallel()
-	got, err := parseConfig([]byte(`{"socket_dir":"/run","port":5433,"batch_size":0,"new_setting":1}`))
+	got, err := parseConfig([]byte(`{"host":"/run","port":5433,"batch_size":0,"new_setting":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{SocketDir: "/run", Port: 5433, BatchSize: 1, MemoryLimitMB: 64, DiscoveryInterval: 60, Enabled: true}
+	want := Config{Host: "/run", Port: 5433, BatchSize: 1, MemoryLimitMB: 64, DiscoveryInterval: 60, Enabled: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -35,10 +35,10 @@ func TestConnectionsNeedNoEnvironment(t *testing.T) {
 		port   uint16
 		user   string
 	}{
-		"a socket":         {Config{SocketDir: `/tmp/it's a \dir`, Port: 5433, User: `o'neil \x`}, `/tmp/it's a \dir`, 5433, `o'neil \x`},
-		"conninfo first":   {Config{SocketDir: "/tmp", Port: 5432, User: "postgres", Conninfo: "host=db port=6000 user=engine"}, "db", 6000, "engine"},
-		"a part of it":     {Config{SocketDir: "/tmp", Port: 5432, User: "postgres", Conninfo: "user=engine"}, "/tmp", 5432, "engine"},
-		"a URL":            {Config{SocketDir: "/tmp", Port: 5432, User: "postgres", Conninfo: "postgres://engine@db:6000/"}, "db", 6000, "engine"},
+		"a socket":         {Config{Host: `/tmp/it's a \dir`, Port: 5433, User: `o'neil \x`}, `/tmp/it's a \dir`, 5433, `o'neil \x`},
+		"conninfo first":   {Config{Host: "/tmp", Port: 5432, User: "postgres", Conninfo: "host=db port=6000 user=engine"}, "db", 6000, "engine"},
+		"a part of it":     {Config{Host: "/tmp", Port: 5432, User: "postgres", Conninfo: "user=engine"}, "/tmp", 5432, "engine"},
+		"a URL":            {Config{Host: "/tmp", Port: 5432, User: "postgres", Conninfo: "postgres://engine@db:6000/"}, "db", 6000, "engine"},
 		"no socket at all": {Config{Port: 5432, User: "postgres"}, "localhost", 5432, "postgres"},
 	} {
 		c, err := tt.config.connConfig("my db")
@@ -50,7 +50,7 @@ func TestConnectionsNeedNoEnvironment(t *testing.T) {
 			t.Errorf("%s: %s:%d, user %s, database %s", name, c.Host, c.Port, c.User, c.Database)
 		}
 	}
-	if c, err := (Config{SocketDir: "/tmp", Port: 5432}).connConfig("x"); err != nil || c.User == "" {
+	if c, err := (Config{Host: "/tmp", Port: 5432}).connConfig("x"); err != nil || c.User == "" {
 		t.Errorf("the operating system's user: %v, %v", c, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wed-sql/wed_sql/internal/group"
 	"github.com/wed-sql/wed_sql/internal/link"
+	"github.com/wed-sql/wed_sql/wal"
 )
 
 // The engine shares the machine with the server, which has the work to do.
@@ -33,13 +34,7 @@ func Run(ctx context.Context, config []byte, l *link.Link) error {
 		return err
 	}
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
-	s := &supervisor{
-		link:     l,
-		log:      slog.New(l.Handler(slog.LevelDebug)),
-		commands: make(chan link.Command),
-		found:    make(chan discovery),
-		members:  make(map[uint32]*member),
-	}
+	s := newSupervisor(l)
 	s.configure(c)
 
 	g, gctx := group.New(ctx)
@@ -75,31 +70,85 @@ func Run(ctx context.Context, config []byte, l *link.Link) error {
 
 // supervisor owns the members. Everything in it belongs to the goroutine of run.
 type supervisor struct {
-	link     *link.Link
-	log      *slog.Logger
-	commands chan link.Command
-	found    chan discovery
+	link      *link.Link
+	log       *slog.Logger
+	shortages *shortages
+	commands  chan link.Command
+	found     chan discovery
 
 	config    Config
 	batchSize atomic.Int64
 	group     *group.Group
+	timer     *time.Timer
 	members   map[uint32]*member
-	left      map[uint32]bool // databases that we were told to leave
+	ending    map[uint32]<-chan struct{}   // of members that were retired
+	left      map[uint32]map[uint32]string // databases that we were told to leave, by ticket: their names
+	alone     map[uint32]string            // databases that are left alone: why
+	names     map[uint32]string            // of all databases
 
-	looking  bool // a discovery is under way
-	again    bool // and another one is wanted
-	thorough bool // which looks at databases without the extension, too
-	pause    time.Duration
-	failing  time.Time
-	lastErr  string
+	looking *look         // the discovery that is under way
+	next    scope         // and what the next one is to look at
+	again   bool          // there must be a next one
+	pause   time.Duration // after a discovery that failed
+	failing time.Time
+	lastErr string
 }
 
-// discovery is the outcome of looking for databases.
+// scope is what a discovery looks into, besides databases that are new.
+type scope struct {
+	everywhere bool
+	databases  map[uint32]bool
+}
+
+func (s *scope) add(o scope) {
+	s.everywhere = s.everywhere || o.everywhere
+	for oid := range o.databases {
+		if s.databases == nil {
+			s.databases = make(map[uint32]bool)
+		}
+		s.databases[oid] = true
+	}
+}
+
+func (s scope) has(oid uint32) bool { return s.everywhere || s.databases[oid] }
+
+func only(oid uint32) scope {
+	if oid == 0 {
+		return scope{}
+	}
+	return scope{databases: map[uint32]bool{oid: true}}
+}
+
+// look is a discovery that is under way.
+type look struct {
+	scope  scope
+	config Config
+	cancel context.CancelFunc
+	given  bool // up, for somebody who needs the database that it may be in
+	done   chan struct{}
+}
+
+// discovery is the outcome of a look.
 type discovery struct {
+	look      *look
 	databases []entry
 	err       error
-	thorough  bool
-	config    Config
+}
+
+func newSupervisor(l *link.Link) *supervisor {
+	log := slog.New(l.Handler(slog.LevelDebug))
+	return &supervisor{
+		link:      l,
+		log:       log,
+		shortages: newShortages(log),
+		commands:  make(chan link.Command),
+		found:     make(chan discovery),
+		members:   make(map[uint32]*member),
+		ending:    make(map[uint32]<-chan struct{}),
+		left:      make(map[uint32]map[uint32]string),
+		alone:     make(map[uint32]string),
+		names:     make(map[uint32]string),
+	}
 }
 
 func (s *supervisor) configure(c Config) {
@@ -112,51 +161,55 @@ func (s *supervisor) run(ctx context.Context) error {
 	members, mctx := group.New(ctx)
 	s.group = members
 	defer func() { _ = members.Wait() }()
-	s.left = make(map[uint32]bool)
 
-	timer := time.NewTimer(s.config.discoveryInterval())
-	defer timer.Stop()
-	s.look(mctx, true)
+	s.timer = time.NewTimer(s.config.discoveryInterval())
+	defer s.timer.Stop()
+	s.look(mctx, scope{everywhere: true})
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timer.C:
-			s.look(mctx, false)
+		case <-s.timer.C:
+			s.look(mctx, scope{})
 		case d := <-s.found:
-			timer.Reset(s.discovered(mctx, d))
+			s.timer.Reset(s.discovered(mctx, d))
 		case c := <-s.commands:
 			s.obey(mctx, c)
 		}
 	}
 }
 
-// look starts a discovery, unless one is under way, which is then repeated.
-func (s *supervisor) look(ctx context.Context, thorough bool) {
+// look starts a discovery, unless one is under way, which is then followed by another.
+func (s *supervisor) look(ctx context.Context, what scope) {
 	if !s.config.Enabled {
 		return
 	}
-	if s.looking {
-		s.again, s.thorough = true, s.thorough || thorough
+	s.next.add(what)
+	if s.looking != nil {
+		s.again = true
 		return
 	}
-	s.looking = true
-	config, known := s.config, s.names()
-	s.group.Go("discovery", func(ctx context.Context) error {
-		d := discovery{thorough: thorough, config: config}
+	l := &look{scope: s.next, config: s.config, done: make(chan struct{})}
+	s.looking, s.next, s.again = l, scope{}, false
+	ctx, l.cancel = context.WithTimeout(ctx, discoveryTimeout)
+	known, avoid := s.known(), s.leftNames()
+	s.group.Go("discovery", func(alive context.Context) error {
+		defer l.cancel()
+		d := discovery{look: l}
 		d.err = group.Call("discovery", func() (err error) {
-			d.databases, err = server{config}.databases(ctx, known)
+			d.databases, err = server{l.config}.databases(ctx, known, avoid)
 			return err
 		})
+		close(l.done)
 		select {
 		case s.found <- d:
-		case <-ctx.Done():
+		case <-alive.Done():
 		}
 		return nil
 	})
 }
 
-func (s *supervisor) names() []string {
+func (s *supervisor) known() []string {
 	var names []string
 	for _, m := range s.members {
 		names = append(names, m.entry.name)
@@ -164,46 +217,72 @@ func (s *supervisor) names() []string {
 	return names
 }
 
+func (s *supervisor) leftNames() map[string]bool {
+	names := make(map[string]bool)
+	for _, tickets := range s.left {
+		for _, name := range tickets {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 // discovered acts on a discovery and returns when to look again.
 func (s *supervisor) discovered(ctx context.Context, d discovery) time.Duration {
-	s.looking = false
-	if s.again {
-		thorough := s.thorough || d.thorough
-		s.again, s.thorough = false, false
-		s.look(ctx, thorough)
-	}
-	if !d.config.sameServer(s.config) || !s.config.Enabled {
+	s.looking = nil
+	if !d.look.config.sameServer(s.config) || !s.config.Enabled || d.look.given {
+		s.next.add(d.look.scope) // it has not been looked at
+		s.look(ctx, scope{})
 		return s.config.discoveryInterval()
 	}
 	if d.err != nil {
-		return s.discoveryFailed(d.err)
+		s.next.add(d.look.scope)
+		pause := s.discoveryFailed(d.err)
+		s.again = false // it would fail as well
+		return pause
 	}
 	if s.lastErr != "" {
 		s.log.Info("the databases can be listed again")
 	}
 	if !s.failing.IsZero() {
 		s.link.Status(link.Status{Phase: link.Gone})
+		s.shortages.over(0)
 	}
 	s.lastErr, s.pause, s.failing = "", 0, time.Time{}
+	s.compare(ctx, d)
+	if s.again {
+		s.look(ctx, scope{})
+	}
+	return s.config.discoveryInterval()
+}
 
-	there := make(map[uint32]bool, len(d.databases))
+// compare starts and stops members as the list of databases says.
+func (s *supervisor) compare(ctx context.Context, d discovery) {
+	clear(s.names)
 	for _, e := range d.databases {
-		there[e.oid] = true
-		if s.left[e.oid] {
+		s.names[e.oid] = e.name
+		if s.left[e.oid] != nil {
 			continue
 		}
 		m := s.members[e.oid]
+		if e.alone != "" {
+			s.leaveAlone(e)
+			continue
+		}
+		if s.alone[e.oid] != "" {
+			delete(s.alone, e.oid)
+			s.link.Status(link.Status{Database: e.oid, Phase: link.Gone})
+		}
 		switch {
 		case m == nil:
 			s.start(ctx, e)
 		case m.entry.name != e.name: // renamed
-			s.stop(m)
+			s.retire(m)
 			s.start(ctx, e)
+		case !d.look.scope.has(e.oid):
 		case m.over():
-			if d.thorough {
-				s.start(ctx, e)
-			}
-		case d.thorough:
+			s.start(ctx, e)
+		default:
 			select {
 			case m.recheck <- struct{}{}:
 			default: // it has not done it the last time yet
@@ -211,36 +290,76 @@ func (s *supervisor) discovered(ctx context.Context, d discovery) time.Duration 
 		}
 	}
 	for oid, m := range s.members {
-		if !there[oid] { // dropped
-			s.stop(m)
-			m.gone()
-			delete(s.members, oid)
+		if s.names[oid] == "" { // dropped
+			s.retire(m)
+			s.forget(oid)
 		}
 	}
-	for oid := range s.left {
-		if !there[oid] {
-			delete(s.left, oid)
+	for oid := range s.alone {
+		if s.names[oid] == "" {
+			s.forget(oid)
 		}
 	}
-	return s.config.discoveryInterval()
+	for oid, done := range s.ending {
+		select {
+		case <-done:
+			delete(s.ending, oid)
+		default:
+		}
+	}
+}
+
+// leaveAlone sees to it that nobody is connected to a database, and says so if a slot of
+// ours is there, which keeps back what nobody reads.
+func (s *supervisor) leaveAlone(e entry) {
+	if m := s.members[e.oid]; m != nil {
+		s.retire(m)
+	}
+	switch {
+	case e.slot && s.alone[e.oid] != e.alone:
+		s.alone[e.oid] = e.alone
+		s.link.Status(link.Status{Database: e.oid, Name: e.name, Phase: link.LeftAlone,
+			Err: e.alone + "; its replication slot keeps WAL back until it is dropped: select pg_drop_replication_slot('" + wal.SlotName(e.oid) + "')"})
+	case !e.slot:
+		s.forget(e.oid)
+	}
+}
+
+// forget reports that a database is not followed.
+func (s *supervisor) forget(oid uint32) {
+	delete(s.alone, oid)
+	s.link.Status(link.Status{Database: oid, Name: s.names[oid], Phase: link.Gone})
 }
 
 func (s *supervisor) discoveryFailed(err error) time.Duration {
 	if s.failing.IsZero() {
 		s.failing, s.pause = time.Now(), firstPause/2
 	}
-	if quiet := isStarting(err) && time.Since(s.failing) < patience; !quiet && err.Error() != s.lastErr {
-		s.lastErr = err.Error()
-		s.log.Warn("cannot list the databases, will try again", "err", err)
+	t := explain(err, s.config)
+	if t.lacks != "" {
+		t.text = s.shortages.note(t.lacks, 0, t.text)
 	}
-	if isClosing(err) { // a smart shutdown must not wait for us
-		for oid, m := range s.members {
-			s.stop(m)
-			delete(s.members, oid)
+	if quiet := isStarting(err) && time.Since(s.failing) < patience; !quiet && t.text != s.lastErr {
+		s.lastErr = t.text
+		if t.lacks == "" {
+			attrs := []any{"err", errors.New(t.text)}
+			if t.hint != "" {
+				attrs = append(attrs, "hint", t.hint)
+			}
+			s.log.Warn("cannot list the databases, will try again", attrs...)
 		}
 	}
+	if isClosing(err) { // a smart shutdown must not wait for us
+		for _, m := range s.members {
+			s.retire(m)
+			s.forget(m.entry.oid)
+		}
+	}
+	if t.hint != "" {
+		t.text += ". " + t.hint
+	}
 	// Of no database: it is shown for those that cannot be looked at.
-	s.link.Status(link.Status{Phase: link.BackedOff, Err: err.Error()})
+	s.link.Status(link.Status{Phase: link.BackedOff, Err: t.text})
 	s.pause = min(2*s.pause, lastPause)
 	if time.Since(s.failing) < patience {
 		s.pause = min(s.pause, time.Second)
@@ -255,9 +374,12 @@ func (s *supervisor) start(ctx context.Context, e entry) {
 		batchSize: func() int { return int(s.batchSize.Load()) },
 		link:      s.link,
 		log:       s.log.With("database", e.name),
+		shortages: s.shortages,
+		previous:  s.ending[e.oid],
 		recheck:   make(chan struct{}, 1),
 		done:      make(chan struct{}),
 	}
+	delete(s.ending, e.oid)
 	ctx, m.cancel = context.WithCancel(ctx)
 	s.members[e.oid] = m
 	s.group.Go("database "+e.name, func(context.Context) error {
@@ -267,27 +389,32 @@ func (s *supervisor) start(ctx context.Context, e entry) {
 	})
 }
 
-// stop stops a member and waits for it, for a while.
-func (s *supervisor) stop(m *member) {
-	m.cancel()
-	t := time.NewTimer(stopTime)
-	defer t.Stop()
-	select {
-	case <-m.done:
-	case <-t.C:
-		s.log.Warn("a follower does not stop", "database", m.entry.name)
-	}
+// retire ends a member without waiting for it; the next one of its database does.
+func (s *supervisor) retire(m *member) {
+	m.retire()
+	delete(s.members, m.entry.oid)
+	s.ending[m.entry.oid] = m.done
 }
 
 func (s *supervisor) obey(ctx context.Context, c link.Command) {
 	switch c.Kind {
+	case link.Everywhere:
+		s.look(ctx, scope{everywhere: true})
 	case link.Discover:
-		clear(s.left)
-		s.look(ctx, true)
+		s.look(ctx, only(c.Database))
 	case link.Leave:
-		s.leave(c.Database)
+		s.leave(c.Database, c.Ticket)
+	case link.Return:
+		delete(s.left[c.Database], c.Ticket)
+		if len(s.left[c.Database]) == 0 {
+			delete(s.left, c.Database)
+		}
+		s.look(ctx, only(c.Database))
 	case link.Reload:
 		config, err := parseConfig(c.Settings)
+		if err == nil {
+			_, err = config.connConfig("")
+		}
 		if err != nil {
 			s.log.Warn("the settings are not taken", "err", err)
 			return
@@ -296,42 +423,66 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 	}
 }
 
-// leave stops following a database until we are told to look again. Somebody needs it
-// for himself; if he drops it, the server drops the slot with it.
-func (s *supervisor) leave(oid uint32) {
-	s.left[oid] = true
-	gone := link.Status{Database: oid, Phase: link.Gone}
-	if m := s.members[oid]; m != nil {
-		s.stop(m)
-		delete(s.members, oid)
-		gone.Name = m.entry.name
+// leave stops following a database until the ticket is returned, and answers when no
+// session of ours is in it any more. Somebody needs it for himself; if he drops it,
+// the server drops the slot with it.
+func (s *supervisor) leave(oid, ticket uint32) {
+	if s.left[oid] == nil {
+		s.left[oid] = make(map[uint32]string)
 	}
-	s.link.Status(gone)
+	s.left[oid][ticket] = s.names[oid]
+	if m := s.members[oid]; m != nil {
+		s.retire(m)
+	}
+	s.forget(oid)
+	ending := s.ending[oid]
+	var looking <-chan struct{}
+	if s.looking != nil { // it may be there, too
+		s.looking.given = true
+		s.looking.cancel()
+		looking = s.looking.done
+	}
+	if ending == nil && looking == nil {
+		s.link.Left(oid, ticket)
+		return
+	}
+	s.group.Go("leave", func(ctx context.Context) error {
+		for _, over := range []<-chan struct{}{ending, looking} {
+			if over == nil {
+				continue
+			}
+			select {
+			case <-over:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		s.link.Left(oid, ticket)
+		return nil
+	})
 }
 
 // reload takes new settings.
 func (s *supervisor) reload(ctx context.Context, c Config) {
 	old := s.config
 	s.configure(c)
+	if c.DiscoveryInterval != old.DiscoveryInterval && s.looking == nil && s.failing.IsZero() {
+		s.timer.Reset(c.discoveryInterval())
+	}
 	if c.Enabled && old.Enabled && c.sameServer(old) {
 		s.look(ctx, true) // settings of the server's own concern the followers, too
 		return
 	}
-	for _, m := range s.members { // all at once, then wait
-		m.cancel()
-	}
 	for oid, m := range s.members {
-		s.stop(m)
-		delete(s.members, oid)
-		if !c.Enabled {
-			m.gone() // its slot stays
-		}
+		s.retire(m)
+		s.forget(oid) // its slot stays
 	}
+	clear(s.alone)
 	switch {
 	case !c.Enabled && old.Enabled:
 		s.log.Info("wed_sql.enabled is off: no database is followed")
 	case c.Enabled && !old.Enabled:
 		s.log.Info("wed_sql.enabled is on")
 	}
-	s.look(ctx, true)
+	s.look(ctx, scope{everywhere: true})
 }

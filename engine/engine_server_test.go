@@ -186,9 +186,10 @@ func (r *rig) send(kind byte, body []byte) {
 	}
 }
 
-func (r *rig) leave(name string) {
+// leave asks the engine to leave a database, or to come back ('E').
+func (r *rig) leave(kind byte, name string, ticket uint32) {
 	r.Helper()
-	r.send('D', binary.BigEndian.AppendUint32(nil, r.oid(name)))
+	r.send(kind, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, r.oid(name)), ticket))
 }
 
 // until reads what the engine says until it has said what is wanted, in any order:
@@ -213,6 +214,10 @@ func (r *rig) until(want ...string) {
 		switch p[0] {
 		case 'L':
 			r.logged = append(r.logged, strings.Split(string(p[2:]), "\x00")[0])
+		case 'D':
+			if name, ours := r.oids[binary.BigEndian.Uint32(p[1:])]; ours {
+				delete(missing, fmt.Sprintf("left %s %d", name, binary.BigEndian.Uint32(p[5:])))
+			}
 		case 'S':
 			if name, ours := r.oids[binary.BigEndian.Uint32(p[1:])]; ours {
 				said := string(p[5]) + " " + name
@@ -287,8 +292,8 @@ func TestADatabaseThatIsLeftCanBeDropped(t *testing.T) {
 	r.database("two")
 	r.send('R', nil)
 	r.until("s one", "s two")
-	r.leave("one")
-	r.until("x one")
+	r.leave('D', "one", 1)
+	r.until("x one", "left one 1")
 	if r.slots("one") != 1 {
 		t.Error("the slot is gone, though the database may stay")
 	}
@@ -301,10 +306,76 @@ func TestADatabaseThatIsLeftCanBeDropped(t *testing.T) {
 		t.Error("the slot outlives the database")
 	}
 	// One that is not dropped after all is found again.
-	r.leave("two")
-	r.until("x two")
+	r.leave('D', "two", 2)
+	r.leave('D', "two", 3)
+	r.until("x two", "left two 2", "left two 3")
+	r.leave('E', "two", 2)
+	r.database("three")
 	r.send('R', nil)
+	r.until("s three") // everywhere, but not where somebody still needs it for himself
+	if strings.HasSuffix(strings.Join(r.seen, ","), "two") || r.count("select count(*) from pg_stat_activity where datname = 'engine_test_two'") > 0 {
+		t.Errorf("back too early: seen %q", r.seen)
+	}
+	r.leave('E', "two", 3)
 	r.until("s two")
+}
+
+func TestADatabaseThatTheEngineDoesNotKnowIsLeftToo(t *testing.T) {
+	r := start(t)
+	r.database("new")
+	r.leave('D', "new", 1)
+	r.until("left new 1")
+	r.send('R', nil)
+	r.database("other")
+	r.send('R', nil)
+	r.until("s other")
+	if strings.Contains(strings.Join(r.seen, ","), "s new") {
+		t.Errorf("followed all the same: seen %q", r.seen)
+	}
+	r.leave('E', "new", 1)
+	r.until("s new")
+}
+
+func TestALookAtOneDatabaseLooksAtNoOther(t *testing.T) {
+	r := start(t)
+	for _, name := range []string{"one", "two"} {
+		r.database(name)
+	}
+	r.send('R', nil)
+	r.until("s one", "s two")
+	r.in("engine_test_one", "drop extension wed_sql cascade")
+	r.in("engine_test_two", "drop extension wed_sql cascade")
+	r.send('R', nil)
+	r.until("x one", "x two")
+	r.in("engine_test_one", "create extension wed_sql")
+	r.in("engine_test_two", "create extension wed_sql")
+	before := len(r.seen)
+	r.send('R', binary.BigEndian.AppendUint32(nil, r.oid("one")))
+	r.until("s one")
+	// Another one's story shows that it has had the time.
+	r.database("three")
+	r.send('R', binary.BigEndian.AppendUint32(nil, 0))
+	r.until("s three")
+	if seen := strings.Join(r.seen[before:], ","); strings.Contains(seen, "two") {
+		t.Errorf("the other database was looked at: %s", seen)
+	}
+	r.send('R', binary.BigEndian.AppendUint32(nil, r.oid("two")))
+	r.until("s two")
+}
+
+func TestATemplateIsLeftAloneAndASlotOfItsIsShown(t *testing.T) {
+	r := start(t)
+	r.database("one")
+	r.send('R', nil)
+	r.until("s one")
+	r.exec("update pg_database set datallowconn = false where datname = 'engine_test_one'")
+	r.send('R', binary.BigEndian.AppendUint32(nil, 0))
+	r.until("a one")
+	for r.count("select count(*) from pg_stat_activity where datname = 'engine_test_one'") > 0 {
+	}
+	r.exec("update pg_database set datallowconn = true where datname = 'engine_test_one'")
+	r.send('R', binary.BigEndian.AppendUint32(nil, 0))
+	r.until("s one")
 }
 
 func TestADatabaseThatVanishesIsForgotten(t *testing.T) {

@@ -33,7 +33,10 @@ type member struct {
 	batchSize func() int
 	link      *link.Link
 	log       *slog.Logger
+	shortages *shortages
 
+	// previous is closed when nobody else follows the database any more.
+	previous <-chan struct{}
 	// recheck makes it look again whether the extension is there.
 	recheck chan struct{}
 	cancel  context.CancelFunc
@@ -42,6 +45,7 @@ type member struct {
 	mu       sync.Mutex
 	status   link.Status
 	reported bool
+	retired  bool      // it has been told to end, and has no more to say
 	streamed time.Time // when it began to stream; zero if it does not
 	before   uint64    // states applied by earlier runs
 	lastErr  string
@@ -52,6 +56,9 @@ var errDropped = errors.New("the extension was dropped")
 
 // run follows the database until the context ends, or there is nothing to follow.
 func (m *member) run(ctx context.Context) {
+	if m.previous != nil {
+		<-m.previous
+	}
 	pause, begin := firstPause, time.Now()
 	doubted := false // the last error may mean that the extension was dropped
 	for ctx.Err() == nil {
@@ -60,7 +67,7 @@ func (m *member) run(ctx context.Context) {
 			return
 		}
 		if err == nil || isMissing(err) {
-			m.gone()
+			m.phase(link.Gone) // also if an earlier engine has reported it
 			return
 		}
 		if errors.Is(err, errDropped) || wal.Gone(err) && !doubted {
@@ -111,7 +118,7 @@ func (m *member) once(ctx context.Context) error {
 		}
 		return nil
 	}
-	m.phase(link.Waiting)
+	m.set(func(s *link.Status) { s.Phase, s.Warning = link.Waiting, "" })
 	conn, err := m.server.config.connConfig(m.entry.name)
 	if err != nil {
 		return err
@@ -128,6 +135,8 @@ func (m *member) once(ctx context.Context) error {
 			Observer:  observer{m},
 			Phase:     m.streaming,
 			Recheck:   look,
+			Admit:     admit,
+			Warn:      func(text string) { m.set(func(s *link.Status) { s.Warning = text }) },
 		})
 	})
 	return g.Wait()
@@ -169,6 +178,9 @@ func (m *member) wasReported() bool {
 func (m *member) set(change func(*link.Status)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.retired {
+		return
+	}
 	m.status.Database, m.status.Name = m.entry.oid, m.entry.name
 	m.status.Slot = wal.SlotName(m.entry.oid)
 	change(&m.status)
@@ -185,6 +197,7 @@ func (m *member) streaming(streaming bool) {
 		m.phase(link.Healing)
 		return
 	}
+	m.shortages.over(m.entry.oid)
 	m.set(func(s *link.Status) {
 		s.Phase, s.Err = link.Streaming, ""
 		m.streamed = time.Now()
@@ -212,19 +225,30 @@ var variable = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|[0-9]+`)
 
 // failed reports an error, and logs it unless it is the last one again.
 func (m *member) failed(err error) {
-	text := err.Error()
+	t := explain(err, m.server.config)
+	if t.lacks != "" {
+		t.text = m.shortages.note(t.lacks, m.entry.oid, t.text)
+	} else {
+		m.shortages.over(m.entry.oid)
+	}
 	m.set(func(s *link.Status) {
-		s.Phase, s.Err = link.BackedOff, text
-		if key := variable.ReplaceAllString(text, "#"); m.lastErr != key {
-			m.lastErr = key
-		} else {
+		s.Phase, s.Err, s.Warning = link.BackedOff, t.text, ""
+		if t.hint != "" {
+			s.Err += ". " + t.hint
+		}
+		key := variable.ReplaceAllString(t.text, "#")
+		if m.lastErr == key {
 			return
 		}
-		var attrs []any
-		if errors.Is(err, wal.ErrNotLogical) {
-			attrs = []any{"hint", `Set wal_level to "logical" and restart the server.`}
+		m.lastErr = key
+		if t.lacks != "" {
+			return // shortages tells, of all databases at once
 		}
-		m.log.Warn("cannot follow the database, will try again", append(attrs, "err", err)...)
+		attrs := []any{"err", err}
+		if t.hint != "" {
+			attrs = []any{"err", errors.New(t.text), "hint", t.hint}
+		}
+		m.log.Warn("cannot follow the database, will try again", attrs...)
 	})
 }
 
@@ -238,18 +262,24 @@ func (m *member) over() bool {
 	}
 }
 
-// gone tells that the database is not followed any more, if anybody was told that it is.
-func (m *member) gone() {
-	if m.wasReported() {
-		m.phase(link.Gone)
-	}
+// retire makes it end soon, and say nothing from now on.
+func (m *member) retire() {
+	m.mu.Lock()
+	m.retired = true
+	m.mu.Unlock()
+	m.cancel()
+	m.shortages.over(m.entry.oid)
 }
 
 // observer passes the follower's progress on.
 type observer struct{ m *member }
 
 func (o observer) Applied(lsn wal.LSN, commit time.Time) {
-	o.m.link.Applied(o.m.entry.oid, uint64(lsn), commit)
+	o.m.mu.Lock()
+	defer o.m.mu.Unlock()
+	if !o.m.retired {
+		o.m.link.Applied(o.m.entry.oid, uint64(lsn), commit)
+	}
 }
 
 func (o observer) Progress(flushed wal.LSN, states uint64) {

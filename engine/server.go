@@ -12,20 +12,41 @@ import (
 	"github.com/wed-sql/wed_sql/wal"
 )
 
+const extensionName = "wed_sql"
+
+// SQLSTATEs of the server.
 const (
-	extensionName      = "wed_sql"
-	invalidCatalogName = "3D000"
-	cannotConnectNow   = "57P03"
+	invalidCatalogName   = "3D000"
+	cannotConnectNow     = "57P03"
+	tooManyConnections   = "53300"
+	configurationLimit   = "53400"
+	prerequisiteState    = "55000"
+	invalidAuthorization = "28000"
+	invalidPassword      = "28P01"
+)
+
+// Why a database is left alone.
+const (
+	isTemplate    = "the database is a template, which the engine must not be connected to"
+	isUnreachable = "the database does not allow connections"
+	isHalfDropped = "DROP DATABASE was interrupted: drop the database again"
+)
+
+const (
+	maxOthers        = 5 // databases to try besides the usual ones
+	discoveryTimeout = 30 * time.Second
+	goodbyeTimeout   = time.Second
 )
 
 // maintenance are databases to connect to for what concerns the whole server.
 var maintenance = [...]string{"postgres", "template1"}
 
-// entry is a database that may have the extension.
+// entry is a database.
 type entry struct {
-	oid  uint32
-	name string
-	slot bool // a slot of ours is there
+	oid   uint32
+	name  string
+	slot  bool   // a slot of ours is there
+	alone string // why it is not to be connected to, or ""
 }
 
 // server is the way to the server.
@@ -43,38 +64,70 @@ func (s server) with(ctx context.Context, database string, f func(*pgx.Conn) err
 	}
 	defer func() {
 		// The session ends in any case; this is only the polite way.
-		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 		defer cancel()
 		_ = conn.Close(bye)
 	}()
+	if err := admit(ctx, conn); err != nil {
+		return err
+	}
 	return f(conn)
 }
 
-// anywhere connects to any database. others are databases that are known, for a
-// server that lacks the usual ones.
-func (s server) anywhere(ctx context.Context, others []string, f func(*pgx.Conn) error) error {
-	var first error
-	for _, name := range append(maintenance[:], others...) {
+// reservedError says that the connection that we got is one of those that are reserved.
+type reservedError struct{ used, limit, reserved int }
+
+func (e *reservedError) Error() string {
+	return fmt.Sprintf("%d of %d connections are in use, and the last %d are reserved", e.used, e.limit, e.reserved)
+}
+
+// admit fails if a new session sits in the connections that are reserved for people:
+// the engine is a superuser as a rule, so the server would let it take the last one.
+func admit(ctx context.Context, conn *pgx.Conn) error {
+	e := new(reservedError)
+	err := conn.QueryRow(ctx, `
+select (select count(*)::int from pg_stat_activity where backend_type = 'client backend'),
+       current_setting('max_connections')::int,
+       current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true)::int, 0)`).
+		Scan(&e.used, &e.limit, &e.reserved)
+	if err != nil {
+		return fmt.Errorf("count the connections: %w", err)
+	}
+	if e.used > e.limit-e.reserved {
+		return e
+	}
+	return nil
+}
+
+// anywhere connects to any database but those that are avoided. others are databases
+// that are known, for a server that lacks the usual ones.
+func (s server) anywhere(ctx context.Context, others []string, avoid map[string]bool, f func(*pgx.Conn) error) error {
+	err := errors.New("there is no database to connect to")
+	first := true
+	for _, name := range append(maintenance[:], others[:min(len(others), maxOthers)]...) {
+		if avoid[name] {
+			continue
+		}
 		reached := false
-		err := s.with(ctx, name, func(conn *pgx.Conn) error {
+		now := s.with(ctx, name, func(conn *pgx.Conn) error {
 			reached = true
 			return f(conn)
 		})
-		if reached || !isRefused(err) {
-			return err
+		if reached || !isRefused(now) {
+			return now
 		}
-		if first == nil {
-			first = err
+		if first {
+			err, first = now, false
 		}
 	}
-	return first
+	return err
 }
 
 // isRefused tells errors of a database from errors of the server: another database
 // may do.
 func isRefused(err error) bool {
 	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code != cannotConnectNow
+	return errors.As(err, &server) && server.Code != cannotConnectNow && server.Code != tooManyConnections
 }
 
 // isClosing tells whether the server takes no new connections: it starts, or waits for
@@ -94,21 +147,21 @@ func isStarting(err error) bool {
 	return errors.As(err, &connect)
 }
 
-// databases lists the databases that can be connected to.
-func (s server) databases(ctx context.Context, known []string) ([]entry, error) {
+// databases lists all databases.
+func (s server) databases(ctx context.Context, known []string, avoid map[string]bool) ([]entry, error) {
 	var list []entry
-	err := s.anywhere(ctx, known, func(conn *pgx.Conn) error {
+	err := s.anywhere(ctx, known, avoid, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `
-select d.oid, d.datname::text, s.slot_name is not null
+select d.oid, d.datname::text, s.slot_name is not null,
+       case when d.datconnlimit = -2 then $1::text when not d.datallowconn then $2::text when d.datistemplate then $3::text else '' end
   from pg_database d
-  left join pg_replication_slots s on s.slot_name = 'wed_sql_' || d.oid::text
- where d.datallowconn and not d.datistemplate
- order by d.oid`)
+  left join pg_replication_slots s on s.slot_name = 'wed_sql_' || d.oid::text and s.datoid = d.oid
+ order by d.oid`, isHalfDropped, isUnreachable, isTemplate)
 		if err != nil {
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e entry, err error) {
-			return e, row.Scan(&e.oid, &e.name, &e.slot)
+			return e, row.Scan(&e.oid, &e.name, &e.slot, &e.alone)
 		})
 		return err
 	})

@@ -57,16 +57,31 @@ engine_library_path(char *path, size_t size)
 	join_path_components(path, path, ENGINE_LIBRARY);
 }
 
-/* The first directory that the server has a socket in, or "" if none. */
+/*
+ * The first directory that the server has a socket in, or else the first
+ * address that it listens to, or "" if that is any.
+ */
 static char *
-socket_directory(void)
+own_host(void)
 {
 	char	   *directories = pstrdup(GetConfigOption("unix_socket_directories", false, false));
+	char	   *addresses = pstrdup(GetConfigOption("listen_addresses", false, false));
 	List	   *list;
+	ListCell   *cell;
 
-	if (!SplitDirectoriesString(directories, ',', &list) || list == NIL)
-		return pstrdup("");
-	return linitial(list);
+	if (SplitDirectoriesString(directories, ',', &list))
+	{
+		foreach(cell, list)
+		{
+			if (is_absolute_path((char *) lfirst(cell)))	/* not an abstract one */
+				return lfirst(cell);
+		}
+	}
+	if (SplitGUCList(addresses, ',', &list) && list != NIL &&
+		strcmp(linitial(list), "*") != 0 && strcmp(linitial(list), "0.0.0.0") != 0 &&
+		strcmp(linitial(list), "::") != 0)
+		return linitial(list);
+	return pstrdup("");
 }
 
 static void
@@ -89,7 +104,7 @@ wed_engine_config(void)
 
 	initStringInfo(&buf);
 	appendStringInfoChar(&buf, '{');
-	append_json_string(&buf, "socket_dir", socket_directory());
+	append_json_string(&buf, "host", own_host());
 	append_json_string(&buf, "user", user ? user->pw_name : "");
 	append_json_string(&buf, "conninfo", wed_conninfo);
 	appendStringInfo(&buf, "\"port\": %d, \"enabled\": %s, \"batch_size\": %d, "
@@ -224,18 +239,22 @@ wed_engine_start(pid_t *pid)
 	return ends[0];
 }
 
-/* An engine that does not take its messages is no reason to hang here. */
-void
-wed_engine_send(int link, char type, const char *body, int len)
+/* Sends a message; false if the engine does not take it now, or ever. */
+bool
+wed_engine_send(int link, char type, const void *body, int len)
 {
 	char	   *packet = palloc(len + 1);
+	bool		sent;
 
 	packet[0] = type;
-	memcpy(packet + 1, body, len);
-	if (send(link, packet, len + 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (len > 0)
+		memcpy(packet + 1, body, len);
+	sent = send(link, packet, len + 1, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	if (!sent && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != EPIPE && errno != ECONNRESET)
 		ereport(LOG,
 				(errmsg("could not send a message to the engine: %m")));
 	pfree(packet);
+	return sent;
 }
 
 /*
@@ -316,7 +335,7 @@ handle_applied(Packet *packet)
 	wed_shared_applied(datid, lsn, packet->rest >= 8 ? (int64) take_uint64(packet) : 0);
 }
 
-/* 'S' datid state flushed_lsn states_total datname NUL slot NUL error NUL */
+/* 'S' datid state flushed_lsn states_total datname NUL slot NUL error NUL warning NUL */
 static void
 handle_status(Packet *packet)
 {
@@ -327,9 +346,19 @@ handle_status(Packet *packet)
 	report.flushed_lsn = take_uint64(packet);
 	report.states_total = take_uint64(packet);
 	report.datname = take_string(packet);
-	report.slot = take_string(packet);
+	(void) take_string(packet);	/* the slot's name follows from datid */
 	report.error = take_string(packet);
+	report.warning = take_string(packet);
 	wed_shared_report(&report);
+}
+
+/* 'D' datid ticket: the database has been left */
+static void
+handle_left(Packet *packet)
+{
+	Oid			datid = take_uint32(packet);
+
+	wed_request_answered(datid, take_uint32(packet));
 }
 
 /* packet[len] is a NUL */
@@ -349,6 +378,9 @@ wed_engine_handle(const char *bytes, int len)
 			break;
 		case 'S':
 			handle_status(&packet);
+			break;
+		case 'D':
+			handle_left(&packet);
 			break;
 		default:
 			ereport(LOG,

@@ -113,6 +113,7 @@ extern int	wed_discovery_interval;
 extern int	wed_max_databases;
 extern int	wed_completes_tgid;
 extern int	wed_max_state_size;
+extern int	wed_wal_warning;
 
 /* catalog.c */
 extern bool wed_read_flow(WedFlow *flow, Snapshot snapshot);
@@ -161,6 +162,7 @@ typedef enum WedDatabaseState
 	WED_DB_HEALING = 'h',
 	WED_DB_STREAMING = 's',
 	WED_DB_BACKING_OFF = 'b',
+	WED_DB_LEFT_ALONE = 'a',
 	WED_DB_GONE = 'x'
 } WedDatabaseState;
 
@@ -171,25 +173,44 @@ typedef struct WedDatabaseReport
 	XLogRecPtr	flushed_lsn;
 	int64		states_total;
 	const char *datname;
-	const char *slot;
 	const char *error;
+	const char *warning;
 } WedDatabaseReport;
 
 extern void wed_shared_install(void);
 extern void wed_shared_worker_started(void);
 extern void wed_shared_engine_started(pid_t pid);
 extern void wed_shared_engine_ended(void);
-extern bool wed_shared_take_discovery_request(void);
-extern void wed_shared_request_discovery(void);
-extern Oid	wed_shared_take_leave_request(void);
-extern bool wed_shared_leave_database(Oid datid, int64 timeout_ms);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
 extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);
 
+/* request.c */
+extern void wed_request_look(Oid datid);
+extern void wed_leave_database(Oid datid);
+extern void wed_end_leave(Oid datid);
+extern void wed_requests_pass_on(int link);
+extern bool wed_requests_unanswered(void);
+extern bool wed_requests_engine_hangs(int64 patience_ms);
+extern void wed_request_answered(Oid datid, uint32 ticket);
+
+/* slot.c */
+typedef struct WedSlot
+{
+	Oid			datid;
+	XLogRecPtr	restart_lsn;
+} WedSlot;
+
+extern int	wed_own_slots(WedSlot **slots);
+extern bool wed_own_slot_exists(Oid datid, bool *active);
+extern void wed_warn_of_retained_wal(void);
+
+/* database.c */
+extern void wed_database_install(void);
+
 /* engine.c */
 extern int	wed_engine_start(pid_t *pid);
-extern void wed_engine_send(int link, char type, const char *body, int len);
+extern bool wed_engine_send(int link, char type, const void *body, int len);
 extern char *wed_engine_config(void);
 extern void wed_engine_handle(const char *packet, int len);
 

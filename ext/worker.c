@@ -9,6 +9,7 @@
  */
 #include "wed_sql.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,18 +17,23 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "port/pg_bswap.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/pidfile.h"
 #include "utils/timestamp.h"
 
 #define PACKET_SIZE 8192
+#define LOCK_FILE "postmaster.pid"	/* in the data directory, where we are */
 #define RESTART_SECONDS 1
 #define SHORT_LIFE_MS 100		/* of an engine that may never come up */
+#define TICK_MS 2000			/* how often to look at what nobody tells us */
+#define HURRY_MS 200			/* the same while a session waits for the engine */
+#define ANSWER_TIMEOUT_MS 3000	/* an engine that takes longer is not one any more */
+#define WAL_CHECK_SECONDS 60	/* or wed_sql.discovery_interval, if that is shorter */
 
 typedef struct Engine
 {
@@ -40,6 +46,8 @@ typedef struct Engine
 PGDLLEXPORT void wed_worker_main(Datum arg);
 
 static Engine engine = {.link = -1};
+static bool server_stops = false;
+static TimestampTz wal_checked = 0;
 
 void
 wed_worker_register(void)
@@ -145,19 +153,74 @@ reload_settings(void)
 	pfree(config);
 }
 
-static void
-pass_on_requests(void)
+/*
+ * Whether the postmaster has begun to shut the server down. A smart shutdown
+ * waits for client sessions, among them the engine's, before it tells anybody
+ * anything, but the lock file has it at once.
+ */
+static bool
+server_is_stopping(void)
 {
-	Oid			datid;
+	char		file[BLCKSZ];
+	char	   *line = file;
+	ssize_t		len;
+	int			fd = open(LOCK_FILE, O_RDONLY | PG_BINARY, 0);
 
-	if (wed_shared_take_discovery_request())
-		wed_engine_send(engine.link, 'R', "", 0);
-	while (OidIsValid(datid = wed_shared_take_leave_request()))
+	if (fd < 0)
+		return false;
+	len = read(fd, file, sizeof(file) - 1);
+	close(fd);
+	if (len <= 0)
+		return false;
+	file[len] = '\0';
+	for (int i = 1; i < LOCK_FILE_LINE_PM_STATUS && line != NULL; i++)
 	{
-		uint32		number = pg_hton32(datid);
-
-		wed_engine_send(engine.link, 'D', (char *) &number, sizeof(number));
+		line = strchr(line, '\n');
+		if (line != NULL)
+			line++;
 	}
+	return line != NULL && strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+}
+
+/* The server must not wait for the sessions of the engine. */
+static void
+end_engine_with_server(void)
+{
+	if (server_stops || !server_is_stopping())
+		return;
+	server_stops = true;
+	ereport(LOG,
+			(errmsg("wed_sql engine ends, because the server shuts down")));
+	if (engine.pid != 0)
+	{
+		kill_engine(0, (Datum) 0);
+		close_engine();
+	}
+}
+
+/*
+ * An engine that does not answer keeps a session from its work. It loses
+ * nothing by being ended: what it has not done yet is in the WAL.
+ */
+static void
+end_hanging_engine(void)
+{
+	if (engine.pid == 0 || !wed_requests_engine_hangs(ANSWER_TIMEOUT_MS))
+		return;
+	ereport(LOG,
+			(errmsg("wed_sql engine (PID %d) does not answer and is terminated", (int) engine.pid)));
+	bury_engine();
+}
+
+static void
+check_wal(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!TimestampDifferenceExceeds(wal_checked, now, Min(wed_discovery_interval, WAL_CHECK_SECONDS) * 1000))
+		return;
+	wal_checked = now;
+	wed_warn_of_retained_wal();
 }
 
 /* How long until another engine may be started, in milliseconds. */
@@ -173,16 +236,17 @@ engine_pause(void)
 static void
 wait_for_something(void)
 {
-	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
-	long		timeout = -1;
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	long		timeout = TICK_MS;
 
 	if (engine.pid != 0)
-		events |= WL_SOCKET_READABLE;
-	else
 	{
-		events |= WL_TIMEOUT;
-		timeout = engine_pause();
+		events |= WL_SOCKET_READABLE;
+		if (wed_requests_unanswered())
+			timeout = HURRY_MS;
 	}
+	else if (!server_stops)
+		timeout = engine_pause();
 	(void) WaitLatchOrSocket(MyLatch, events, engine.pid != 0 ? engine.link : PGINVALID_SOCKET,
 							 timeout, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
@@ -192,6 +256,8 @@ void
 wed_worker_main(Datum arg)
 {
 	MemoryContext context;
+	TimestampTz ticked = 0;
+	TimestampTz now;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -206,7 +272,7 @@ wed_worker_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		MemoryContextReset(context);
-		if (engine.pid == 0 && engine_pause() == 0)
+		if (engine.pid == 0 && engine_pause() == 0 && !server_stops)
 			start_engine();
 
 		wait_for_something();
@@ -218,8 +284,17 @@ wed_worker_main(Datum arg)
 			reload_settings();
 		}
 		if (engine.pid != 0)
-			pass_on_requests();
+			wed_requests_pass_on(engine.link);
 		read_link();
+
+		now = GetCurrentTimestamp();
+		if (TimestampDifferenceExceeds(ticked, now, TICK_MS - HURRY_MS))
+		{
+			ticked = now;
+			end_engine_with_server();
+			check_wal();
+		}
+		end_hanging_engine();
 	}
 
 	/* 1, not 0: an administrator who terminates the worker gets another one */

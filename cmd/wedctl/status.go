@@ -47,6 +47,7 @@ type engineStatus struct {
 	States    *int64     `json:"states"`
 	Error     *string    `json:"last_error"`
 	ErrorAt   *time.Time `json:"last_error_at"`
+	Warning   *string    `json:"warning"`
 	EnginePID *int       `json:"engine_pid"`
 	Started   *time.Time `json:"engine_started"`
 }
@@ -109,6 +110,10 @@ func judgeStatus(database string, rows []engineStatus) error {
 		f.hint = "wed_sql.enabled = on in postgresql.conf and `select pg_reload_conf()` switch it on"
 	case "backing off":
 		f.hint = "it tries again by itself; LAST ERROR says what is in its way"
+	case "left alone":
+		f.hint = "LAST ERROR says why"
+	case "standby":
+		f.hint = "flows run on the primary server"
 	default:
 		f.hint = "the server's log says why"
 	}
@@ -139,6 +144,11 @@ func (c *console) writeStatus(rows []engineStatus) {
 	}
 	c.writeTable([]string{"DATABASE", "STATE", "SINCE", "LAG", "WAL KEPT", "STATES", "LAST ERROR"},
 		cells, tableLook{right: []int{5}, wrap: []int{6}})
+	for _, r := range rows {
+		if r.Warning != nil && *r.Warning != "" {
+			fmt.Fprintf(c.out, "\n%s %s: %s\n", c.yellow("warning:"), r.Database, *r.Warning)
+		}
+	}
 }
 
 func lag(bytes *int64, seconds *float64) string {

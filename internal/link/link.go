@@ -6,11 +6,15 @@
 //
 //	'L' level(1) message NUL detail NUL hint NUL
 //	'A' database(4) lsn(8)
-//	'S' database(4) phase(1) flushed(8) states(8) datname NUL slot NUL error NUL
+//	'S' database(4) phase(1) flushed(8) states(8) datname NUL slot NUL error NUL warning NUL
+//	'D' database(4) ticket(4)
 //
 // and the worker sends
 //
-//	'C' settings as JSON      'R' look for databases again      'D' database(4)
+//	'C' settings as JSON
+//	'R' [database(4)]
+//	'D' database(4) ticket(4)
+//	'E' database(4) ticket(4)
 //
 // The end of the file means that the worker is gone, and with it the reason for
 // the engine to live.
@@ -46,6 +50,7 @@ const (
 	countersInterval = time.Second
 
 	maxQueuedLines = 256
+	maxText        = 2048 // of an error or a warning in a status; the worker keeps less
 	drainTimeout   = time.Second
 )
 
@@ -57,6 +62,7 @@ const (
 	Healing   Phase = 'h' // making up for a missing slot from the tables
 	Streaming Phase = 's'
 	BackedOff Phase = 'b' // failed; it tries again by itself
+	LeftAlone Phase = 'a' // there is a slot, but the database is not to be connected to
 	Gone      Phase = 'x' // not followed any more: forget this database
 )
 
@@ -69,22 +75,26 @@ type Status struct {
 	Flushed  uint64 // LSN acknowledged to the slot
 	States   uint64 // states applied since the engine started
 	Err      string // why it backs off, or ""
+	Warning  string // what is wrong without stopping it, or ""
 }
 
 // Command is a message of the worker.
 type Command struct {
 	Kind     Kind
 	Settings []byte // of Reload: JSON
-	Database uint32 // of Leave: an OID
+	Database uint32 // an OID; of Discover: 0 for the list of databases alone
+	Ticket   uint32 // of Leave, which its answer and its Return bear
 }
 
 // Kind says what the worker asks for.
 type Kind byte
 
 const (
-	Reload   Kind = 'C' // take these settings
-	Discover Kind = 'R' // look again which databases have the extension
-	Leave    Kind = 'D' // stop following a database until Discover; its slot stays
+	Reload     Kind = 'C' // take these settings
+	Discover   Kind = 'R' // list the databases, and look whether this one has the extension
+	Everywhere Kind = 'r' // the same of all databases; on the wire, Discover without a database
+	Leave      Kind = 'D' // stop following a database until Return; its slot stays
+	Return     Kind = 'E' // this Leave is over
 )
 
 // Link is safe for concurrent use. Its methods, [Link.Run] apart, never block.
@@ -95,6 +105,7 @@ type Link struct {
 	mu       sync.Mutex
 	lines    [][]byte
 	lost     int                 // lines that found no room
+	left     [][]byte            // answers, never lost: somebody waits for each
 	applied  map[uint32]position // to send
 	statuses map[uint32]*status  // newest status per database
 }
@@ -147,11 +158,19 @@ func (l *Link) Receive(ctx context.Context, handle func(Command)) error {
 		case Reload:
 			c.Settings = append([]byte(nil), body...)
 		case Discover:
-		case Leave:
-			if len(body) != 4 {
+			switch len(body) {
+			case 0:
+				c.Kind = Everywhere
+			case 4:
+				c.Database = binary.BigEndian.Uint32(body)
+			default:
 				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
 			}
-			c.Database = binary.BigEndian.Uint32(body)
+		case Leave, Return:
+			if len(body) != 8 {
+				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
+			}
+			c.Database, c.Ticket = binary.BigEndian.Uint32(body), binary.BigEndian.Uint32(body[4:])
 		default:
 			continue // a newer worker's word: nothing that this engine could do
 		}
@@ -231,7 +250,7 @@ func (l *Link) take(positions, counters bool) (packets [][]byte, didPositions, d
 	}
 	for db, s := range l.statuses {
 		changed := !s.wasSent || s.now.Phase != s.sent.Phase || s.now.Err != s.sent.Err ||
-			s.now.Slot != s.sent.Slot || s.now.Name != s.sent.Name
+			s.now.Slot != s.sent.Slot || s.now.Name != s.sent.Name || s.now.Warning != s.sent.Warning
 		switch {
 		case s.now == s.sent:
 			continue
@@ -249,6 +268,7 @@ func (l *Link) take(positions, counters bool) (packets [][]byte, didPositions, d
 			delete(l.applied, db)
 		}
 	}
+	packets, l.left = append(packets, l.left...), nil
 	if len(l.applied) > 0 {
 		if !positions {
 			return packets, keptSome, didCounters
@@ -307,6 +327,16 @@ func (l *Link) Status(now Status) {
 	l.signal()
 }
 
+// Left answers a [Leave].
+func (l *Link) Left(database, ticket uint32) {
+	p := binary.BigEndian.AppendUint32([]byte{'D'}, database)
+	p = binary.BigEndian.AppendUint32(p, ticket)
+	l.mu.Lock()
+	l.left = append(l.left, p)
+	l.mu.Unlock()
+	l.signal()
+}
+
 // Log hands the worker a line for the server's log. The level is one of 'D'
 // (debug), 'I' (information), 'W' (warning) and 'E' (error).
 func (l *Link) Log(level byte, message, detail, hint string) {
@@ -344,7 +374,7 @@ func (s Status) packet() []byte {
 	p = append(p, byte(s.Phase))
 	p = binary.BigEndian.AppendUint64(p, s.Flushed)
 	p = binary.BigEndian.AppendUint64(p, s.States)
-	return appendTexts(p, Truncate(s.Name, 256), Truncate(s.Slot, 256), Truncate(s.Err, MaxPacket-len(p)-3-512))
+	return appendTexts(p, Truncate(s.Name, 256), Truncate(s.Slot, 256), Truncate(s.Err, maxText), Truncate(s.Warning, maxText))
 }
 
 func appendTexts(p []byte, texts ...string) []byte {

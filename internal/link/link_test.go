@@ -68,7 +68,7 @@ func read(t *testing.T, worker net.Conn) []byte {
 func TestCommandsArriveAndTheEndOfTheFileEndsIt(t *testing.T) {
 	t.Parallel()
 	l, worker := pair(t)
-	for _, p := range []string{`C{"port":5432}`, "R", "?unknown", "D\x00\x01\x02\x03"} {
+	for _, p := range []string{`C{"port":5432}`, "R", "R\x00\x01\x02\x03", "?unknown", "D\x00\x01\x02\x03\x00\x00\x00\x07", "E\x00\x01\x02\x03\x00\x00\x00\x07"} {
 		if _, err := worker.Write([]byte(p)); err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +82,10 @@ func TestCommandsArriveAndTheEndOfTheFileEndsIt(t *testing.T) {
 	}
 	want := []link.Command{
 		{Kind: link.Reload, Settings: []byte(`{"port":5432}`)},
-		{Kind: link.Discover},
-		{Kind: link.Leave, Database: 0x00010203},
+		{Kind: link.Everywhere},
+		{Kind: link.Discover, Database: 0x00010203},
+		{Kind: link.Leave, Database: 0x00010203, Ticket: 7},
+		{Kind: link.Return, Database: 0x00010203, Ticket: 7},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -104,10 +106,29 @@ func TestStatusPacket(t *testing.T) {
 	t.Parallel()
 	l, worker := pair(t)
 	send(t, l)
-	l.Status(link.Status{Database: 5, Name: "app", Phase: link.Streaming, Slot: "wed_sql_5", Flushed: 0x1_0000_0002, States: 7, Err: "no\x00ne"})
-	want := "S\x00\x00\x00\x05s\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x07app\x00wed_sql_5\x00no ne\x00"
+	l.Status(link.Status{Database: 5, Name: "app", Phase: link.Streaming, Slot: "wed_sql_5", Flushed: 0x1_0000_0002, States: 7, Err: "no\x00ne", Warning: "w"})
+	want := "S\x00\x00\x00\x05s\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x07app\x00wed_sql_5\x00no ne\x00w\x00"
 	if diff := cmp.Diff(want, string(read(t, worker))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestEachLeaveIsAnsweredAfterTheStatusThatGoesWithIt(t *testing.T) {
+	t.Parallel()
+	l, worker := pair(t)
+	l.Status(link.Status{Database: 5, Phase: link.Gone})
+	l.Left(5, 7)
+	l.Left(5, 8)
+	l.Status(link.Status{Database: 6, Phase: link.Waiting})
+	send(t, l)
+	seen := map[string]int{}
+	for i := range 4 {
+		p := read(t, worker)
+		seen[string(p[:5])+string(p[len(p)-1:])] = i
+	}
+	gone, first, second := seen["S\x00\x00\x00\x05\x00"], seen["D\x00\x00\x00\x05\x07"], seen["D\x00\x00\x00\x05\x08"]
+	if len(seen) != 4 || gone > first || first > second {
+		t.Errorf("seen in the order %v", seen)
 	}
 }
 

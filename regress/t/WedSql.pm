@@ -12,7 +12,8 @@ use Test::More;
 
 our @EXPORT = qw(new_server create_figure2 engine_pid wait_for_engine wait_until_gone children
   job_tgid perform trace figure2_trace jobs
-  engine_off engine_on wait_until_followed flaws);
+  engine_off engine_on wait_until_followed flaws
+  log_lines stop_clean);
 
 # A server that is not started yet.
 sub new_server
@@ -213,6 +214,34 @@ union all
 select 'healed', t.wid, t.version from travel.wed_trace t
  where t.healed <> (t.version > 0 and not exists (select from travel.wed_trace p where p.wid = t.wid and p.version = t.version - 1));
 SQL
+}
+
+# Lines of the server's log that match, since a position in it.
+sub log_lines
+{
+	my ($node, $pattern, $since) = @_;
+	return grep { /$pattern/ } split /\n/, substr(slurp_file($node->logfile), $since // 0);
+}
+
+# Drops the extension everywhere and stops the server: nothing of wed_sql stays behind.
+sub stop_clean
+{
+	my ($node) = @_;
+	my @left;
+	foreach my $db (split /\n/, $node->safe_psql('postgres', 'select datname from pg_database where datallowconn order by 1'))
+	{
+		$node->safe_psql($db, 'drop extension if exists wed_sql cascade');
+		push @left, "publication in $db" if $node->safe_psql($db, 'select count(*) from pg_publication') ne '0';
+	}
+	$node->poll_query_until('postgres', "select count(*) = 0 from pg_replication_slots where slot_name like 'wed_sql%'")
+	  or push @left, 'slot';
+	$node->poll_query_until('postgres', "select count(*) = 0 from pg_stat_activity where application_name = 'wed_sql engine'")
+	  or push @left, 'session';
+	my @family = children((split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0]);
+	$node->stop;
+	push @left, map { "process $_" } grep { !wait_until_gone($_) } @family;
+	is(join(', ', @left), '', 'nothing is left behind');
+	return;
 }
 
 1;
