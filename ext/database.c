@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
+#include "storage/procarray.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/timestamp.h"
@@ -26,7 +27,9 @@
 
 /* how long a command waits for the walsender of a database that was left */
 #define WALSENDER_TIMEOUT_MS 5000
-#define WALSENDER_POLL_MS 5
+/* and for other sessions, before it leaves that to the server, which looks every 100 ms */
+#define SESSIONS_TIMEOUT_MS 50
+#define POLL_MS 2
 
 static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_process_utility_hook = NULL;
@@ -108,23 +111,43 @@ changes_databases(Node *command)
 	return IsA(command, CreatedbStmt) || IsA(command, AlterDatabaseStmt);
 }
 
-/*
- * The walsender of a slot takes a moment to notice that the engine has gone.
- * The other sessions of a database are waited for by the commands themselves.
- */
-static void
-wait_for_walsender(Oid datid)
+static bool
+walsender_is_there(Oid datid)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WALSENDER_TIMEOUT_MS);
 	bool		active;
 
-	while (wed_own_slot_exists(datid, &active) && active && GetCurrentTimestamp() < deadline)
+	return wed_own_slot_exists(datid, &active) && active;
+}
+
+static bool
+sessions_are_there(Oid datid)
+{
+	return CountDBBackends(datid) > 0;
+}
+
+static void
+wait_while(bool (*there) (Oid), Oid datid, int timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+
+	while (there(datid) && GetCurrentTimestamp() < deadline)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 WALSENDER_POLL_MS, PG_WAIT_EXTENSION);
+						 POLL_MS, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+/*
+ * When the engine has hung up, its server processes take a moment to notice:
+ * for the walsender of a slot, DROP DATABASE does not wait at all.
+ */
+static void
+wait_for_engines_sessions(Oid datid)
+{
+	wait_while(walsender_is_there, datid, WALSENDER_TIMEOUT_MS);
+	wait_while(sessions_are_there, datid, SESSIONS_TIMEOUT_MS);
 }
 
 /*
@@ -155,7 +178,7 @@ leave_database_alone(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	PG_TRY();
 	{
 		wed_leave_database(datid);
-		wait_for_walsender(datid);
+		wait_for_engines_sessions(datid);
 		next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
 	}
 	PG_CATCH();

@@ -8,7 +8,7 @@ use Test::More;
 use Time::HiRes qw(time);
 use WedSql;
 
-my $rounds = $ENV{WED_SQL_ROUNDS} // 6;
+my $rounds = 6;
 
 my $node = new_server('leave');
 $node->append_conf('postgresql.conf', "wed_sql.discovery_interval = 1h\nmax_connections = 50\nfsync = off");
@@ -32,10 +32,19 @@ sub timed
 my $script = $node->basedir . '/work.sql';
 append_to_file($script, <<'SQL');
 insert into travel.wed_flow default values;
-begin;
-select wid, tgid from travel.job_pool where trname = 'tr_a2' and wed_sql.try_lock(wid, tgid) limit 1 \gset
-update travel.wed_flow set a2 = 'x' where wid = :wid;
-commit;
+do $$
+declare
+	job record;
+begin
+	for job in select wid, tgid from travel.job_pool where trname = 'tr_a2' limit 5 loop
+		if wed_sql.try_lock(job.wid, job.tgid) then
+			update travel.wed_flow set a2 = 'x' where wid = job.wid;
+			exit;
+		end if;
+	end loop;
+exception when others then	-- somebody else was faster
+end
+$$;
 SQL
 my ($slowest, @failed) = (0);
 foreach my $round (1 .. $rounds)
@@ -50,7 +59,7 @@ foreach my $round (1 .. $rounds)
 	if (!$force)
 	{
 		# they go, just before
-		$node->safe_psql('postgres', "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = 'busy' and application_name = 'pgbench'");
+		$node->safe_psql('postgres', "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = 'busy' and application_name <> 'wed_sql engine'");
 	}
 	my ($err, $seconds) = timed("drop database busy$force");
 	push @failed, $err if $err ne '' || $seconds > 5;
@@ -90,7 +99,7 @@ $node->poll_query_until('postgres', "select count(*) = 0 from pg_stat_activity w
 my $without = cost();
 my $ratio = $with / $without;
 note sprintf('DROP DATABASE of a database without wed_sql: %.0f ms, with wed_sql.enabled = off %.0f ms, ratio %.2f', 1000 * $with, 1000 * $without, $ratio);
-cmp_ok($with, '<', $without * 2 + 0.1, 'DROP DATABASE of a database without wed_sql is as fast as ever');
+cmp_ok($with, '<', $without * 1.5 + 0.05, 'DROP DATABASE of a database without wed_sql is as fast as ever');
 $node->append_conf('postgresql.conf', 'wed_sql.enabled = on');
 $node->reload;
 $engine = wait_for_engine($node);
