@@ -339,15 +339,14 @@ func (s *supervisor) discoveryFailed(err error) time.Duration {
 	if t.lacks != "" {
 		t.text = s.shortages.note(t.lacks, 0, t.text)
 	}
-	if quiet := isStarting(err) && time.Since(s.failing) < patience; !quiet && t.text != s.lastErr {
+	quiet := isStarting(err) && time.Since(s.failing) < patience || t.lacks != "" // which shortages tells
+	if !quiet && t.text != s.lastErr {
 		s.lastErr = t.text
-		if t.lacks == "" {
-			attrs := []any{"err", errors.New(t.text)}
-			if t.hint != "" {
-				attrs = append(attrs, "hint", t.hint)
-			}
-			s.log.Warn("cannot list the databases, will try again", attrs...)
+		attrs := []any{"err", errors.New(t.text)}
+		if t.hint != "" {
+			attrs = append(attrs, "hint", t.hint)
 		}
+		s.log.Warn("cannot list the databases, will try again", attrs...)
 	}
 	if isClosing(err) { // a smart shutdown must not wait for us
 		for _, m := range s.members {

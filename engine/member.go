@@ -41,10 +41,10 @@ type member struct {
 	recheck chan struct{}
 	cancel  context.CancelFunc
 	done    chan struct{}
+	found   bool // the extension was there; belongs to run
 
 	mu       sync.Mutex
 	status   link.Status
-	reported bool
 	retired  bool      // it has been told to end, and has no more to say
 	streamed time.Time // when it began to stream; zero if it does not
 	before   uint64    // states applied by earlier runs
@@ -110,7 +110,7 @@ func (m *member) once(ctx context.Context) error {
 		return err
 	}
 	if oid == 0 {
-		if m.entry.slot || m.wasReported() {
+		if m.entry.slot || m.found {
 			if err := m.server.clean(ctx, m.entry); err != nil {
 				return fmt.Errorf("clean up after the extension: %w", err)
 			}
@@ -118,6 +118,7 @@ func (m *member) once(ctx context.Context) error {
 		}
 		return nil
 	}
+	m.found = true
 	m.set(func(s *link.Status) { s.Phase, s.Warning = link.Waiting, "" })
 	conn, err := m.server.config.connConfig(m.entry.name)
 	if err != nil {
@@ -168,12 +169,6 @@ func (m *member) watch(ctx context.Context, oid uint32, look chan<- struct{}) er
 	}
 }
 
-func (m *member) wasReported() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.reported
-}
-
 // set changes the status and reports it.
 func (m *member) set(change func(*link.Status)) {
 	m.mu.Lock()
@@ -184,7 +179,6 @@ func (m *member) set(change func(*link.Status)) {
 	m.status.Database, m.status.Name = m.entry.oid, m.entry.name
 	m.status.Slot = wal.SlotName(m.entry.oid)
 	change(&m.status)
-	m.reported = m.status.Phase != link.Gone
 	m.link.Status(m.status)
 }
 
@@ -202,11 +196,17 @@ func (m *member) streaming(streaming bool) {
 		s.Phase, s.Err = link.Streaming, ""
 		m.streamed = time.Now()
 		m.before = s.States
-		if m.lastErr != "" {
-			m.log.Info("streaming again")
-			m.lastErr = ""
-		}
 	})
+}
+
+// settled tells the log that an error is over, once the stream has lasted: a follower
+// that fails with its first batch again and again must not be told of each time. It needs
+// the lock.
+func (m *member) settled() {
+	if m.lastErr != "" && !m.streamed.IsZero() && time.Since(m.streamed) > goodRun {
+		m.log.Info("streaming again")
+		m.lastErr = ""
+	}
 }
 
 // ended notes that the stream, if there was one, has ended, and tells whether it was
@@ -278,12 +278,14 @@ func (o observer) Applied(lsn wal.LSN, commit time.Time) {
 	o.m.mu.Lock()
 	defer o.m.mu.Unlock()
 	if !o.m.retired {
+		o.m.settled()
 		o.m.link.Applied(o.m.entry.oid, uint64(lsn), commit)
 	}
 }
 
 func (o observer) Progress(flushed wal.LSN, states uint64) {
 	o.m.set(func(s *link.Status) {
+		o.m.settled()
 		s.Flushed = max(s.Flushed, uint64(flushed))
 		s.States = o.m.before + states
 	})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +19,8 @@ const extensionName = "wed_sql"
 // SQLSTATEs of the server.
 const (
 	invalidCatalogName   = "3D000"
+	adminShutdown        = "57P01"
+	crashShutdown        = "57P02"
 	cannotConnectNow     = "57P03"
 	tooManyConnections   = "53300"
 	configurationLimit   = "53400"
@@ -137,14 +141,16 @@ func isClosing(err error) bool {
 	return errors.As(err, &server) && server.Code == cannotConnectNow
 }
 
-// isStarting tells whether the server will be there in a moment.
+// isStarting tells whether the server will be there in a moment, or has just gone: if it
+// is more than that, the next try fails in another way, or for long.
 func isStarting(err error) bool {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		return server.Code == cannotConnectNow
+		return server.Code == cannotConnectNow || server.Code == adminShutdown || server.Code == crashShutdown
 	}
 	var connect *pgconn.ConnectError
-	return errors.As(err, &connect)
+	return errors.As(err, &connect) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // databases lists all databases.
