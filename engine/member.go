@@ -75,6 +75,13 @@ func (m *member) run(ctx context.Context) {
 			continue // look again; it may be another extension of that name
 		}
 		doubted = false
+		if isUndecodable(err) {
+			if gone := m.server.clean(ctx, m.entry); gone == nil {
+				m.log.Warn("the replication slot cannot be read, and is made anew", "err", err,
+					"hint", "States that were not matched yet are made up for from the tables: what is due becomes jobs.")
+				continue
+			}
+		}
 		if m.ended() {
 			pause, begin = firstPause, time.Now()
 		}

@@ -25,6 +25,7 @@ const (
 	tooManyConnections   = "53300"
 	configurationLimit   = "53400"
 	prerequisiteState    = "55000"
+	internalError        = "XX000"
 	invalidAuthorization = "28000"
 	invalidPassword      = "28P01"
 )
@@ -151,6 +152,14 @@ func isStarting(err error) bool {
 	var connect *pgconn.ConnectError
 	return errors.As(err, &connect) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// isUndecodable tells whether the server cannot read the log as the slot wants it. It
+// cannot when the database has moved to another tablespace since: the log names files
+// by where they were. (The message is translated, the function's name is not.)
+func isUndecodable(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == internalError && server.Routine == "ReorderBufferProcessTXN"
 }
 
 // databases lists all databases.
