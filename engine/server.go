@@ -40,6 +40,7 @@ const (
 const (
 	maxOthers        = 5 // databases to try besides the usual ones
 	discoveryTimeout = 30 * time.Second
+	queryTimeout     = 10 * time.Second
 	goodbyeTimeout   = time.Second
 )
 
@@ -57,8 +58,9 @@ type entry struct {
 // server is the way to the server.
 type server struct{ config Config }
 
-// with connects to a database for the time of f.
-func (s server) with(ctx context.Context, database string, f func(*pgx.Conn) error) error {
+// with connects to a database for the time of f. What f asks is short, so its context
+// does not end with ours: a query that is cancelled is an error in the server's log.
+func (s server) with(ctx context.Context, database string, f func(context.Context, *pgx.Conn) error) error {
 	config, err := s.config.connConfig(database)
 	if err != nil {
 		return err
@@ -73,10 +75,15 @@ func (s server) with(ctx context.Context, database string, f func(*pgx.Conn) err
 		defer cancel()
 		_ = conn.Close(bye)
 	}()
-	if err := admit(ctx, conn); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return f(conn)
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
+	defer cancel()
+	if err := admit(short, conn); err != nil {
+		return err
+	}
+	return f(short, conn)
 }
 
 // reservedError says that the connection that we got is one of those that are reserved.
@@ -106,7 +113,7 @@ select (select count(*)::int from pg_stat_activity where backend_type = 'client 
 
 // anywhere connects to any database but those that are avoided. others are databases
 // that are known, for a server that lacks the usual ones.
-func (s server) anywhere(ctx context.Context, others []string, avoid map[string]bool, f func(*pgx.Conn) error) error {
+func (s server) anywhere(ctx context.Context, others []string, avoid map[string]bool, f func(context.Context, *pgx.Conn) error) error {
 	err := errors.New("there is no database to connect to")
 	first := true
 	for _, name := range append(maintenance[:], others[:min(len(others), maxOthers)]...) {
@@ -114,9 +121,9 @@ func (s server) anywhere(ctx context.Context, others []string, avoid map[string]
 			continue
 		}
 		reached := false
-		now := s.with(ctx, name, func(conn *pgx.Conn) error {
+		now := s.with(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
 			reached = true
-			return f(conn)
+			return f(ctx, conn)
 		})
 		if reached || !isRefused(now) {
 			return now
@@ -165,7 +172,7 @@ func isUndecodable(err error) bool {
 // databases lists all databases.
 func (s server) databases(ctx context.Context, known []string, avoid map[string]bool) ([]entry, error) {
 	var list []entry
-	err := s.anywhere(ctx, known, avoid, func(conn *pgx.Conn) error {
+	err := s.anywhere(ctx, known, avoid, func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `
 select d.oid, d.datname::text, s.slot_name is not null,
        case when d.datconnlimit = -2 then $1::text when not d.datallowconn then $2::text when d.datistemplate then $3::text else '' end
@@ -188,7 +195,7 @@ select d.oid, d.datname::text, s.slot_name is not null,
 
 // extension returns the OID of the extension in a database, 0 if it is not there.
 func (s server) extension(ctx context.Context, database string) (oid uint32, err error) {
-	err = s.with(ctx, database, func(conn *pgx.Conn) error {
+	err = s.with(ctx, database, func(ctx context.Context, conn *pgx.Conn) error {
 		err := conn.QueryRow(ctx, `select oid from pg_extension where extname = $1::text`, extensionName).Scan(&oid)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -203,5 +210,5 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 
 // clean removes what DROP EXTENSION leaves behind: the slot.
 func (s server) clean(ctx context.Context, e entry) error {
-	return s.with(ctx, e.name, func(conn *pgx.Conn) error { return wal.DropSlot(ctx, conn, e.oid) })
+	return s.with(ctx, e.name, func(_ context.Context, conn *pgx.Conn) error { return wal.DropSlot(ctx, conn, e.oid) })
 }
