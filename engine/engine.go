@@ -283,10 +283,7 @@ func (s *supervisor) compare(ctx context.Context, d discovery) {
 		case m.over():
 			s.start(ctx, e)
 		default:
-			select {
-			case m.recheck <- struct{}{}:
-			default: // it has not done it the last time yet
-			}
+			m.look()
 		}
 	}
 	for oid, m := range s.members {
@@ -469,7 +466,9 @@ func (s *supervisor) reload(ctx context.Context, c Config) {
 		s.timer.Reset(c.discoveryInterval())
 	}
 	if c.Enabled && old.Enabled && c.sameServer(old) {
-		s.look(ctx, true) // settings of the server's own concern the followers, too
+		for _, m := range s.members { // settings of the server's own concern the followers, too
+			m.look()
+		}
 		return
 	}
 	for oid, m := range s.members {

@@ -269,6 +269,14 @@ func (m *member) over() bool {
 	}
 }
 
+// look makes it look again whether the extension is there.
+func (m *member) look() {
+	select {
+	case m.recheck <- struct{}{}:
+	default: // it has not done it the last time yet
+	}
+}
+
 // retire makes it end soon, and say nothing from now on.
 func (m *member) retire() {
 	m.mu.Lock()
