@@ -79,9 +79,11 @@ $node->safe_psql('postgres', 'alter database other allow_connections true');
 ok($node->poll_query_until('postgres', "select state = 'streaming' from wed_sql.status where datname = 'other'"), '... until it allows them');
 ok($node->poll_query_until('postgres', 'select wed_sql.log_running_transactions() is not null and bool_and(retained_bytes < 4 * 1024 * 1024) from wed_sql.status', 't'), 'what was kept back is given free');
 
-# an engine that hangs
+# an engine that hangs, of which the log has not been told anything yet
+$node->restart;
+my $hanging = wait_for_engine($node);
 my $since = -s $node->logfile;
-kill 'STOP', engine_pid($node);
+kill 'STOP', $hanging;
 fill(6);
 for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
@@ -90,7 +92,7 @@ for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 }
 like(substr(slurp_file($node->logfile), $since), qr/keeps back.*\n.*DETAIL:  The engine is behind in database "other", or does not answer\./,
 	'an engine that hangs: the log warns');
-kill 'CONT', engine_pid($node);
+kill 'CONT', $hanging;
 
 # 0 turns it off
 $node->append_conf('postgresql.conf', "wed_sql.wal_warning = 0\nwed_sql.enabled = off");
