@@ -160,9 +160,10 @@ select name, boot_val, coalesce(unit, ''), context from pg_settings where name l
 		// the server converts what people write
 		if s.Unit != "" {
 			if err := conn.QueryRow(ctx, `
-select (extract(epoch from $1::interval) * case $2 when 'ms' then 1000 else 1 end)::bigint::text where $2 in ('ms', 's')
- union all
-select (pg_size_bytes($1) / case $2 when 'kB' then 1024 else 1048576 end)::text where $2 in ('kB', 'MB')`,
+select case when $2::text in ('ms', 's')
+            then (extract(epoch from $1::text::interval) * case $2::text when 'ms' then 1000 else 1 end)::bigint
+            else pg_size_bytes($1::text) / case $2::text when 'kB' then 1024 else 1048576 end
+       end::text`,
 				s.Default, s.Unit).Scan(&s.Default); err != nil {
 				t.Errorf("%s: default %q: %v", s.Name, m[2], err)
 			}
