@@ -153,7 +153,7 @@ select name, boot_val, coalesce(unit, ''), context from pg_settings where name l
 		s.Context = when[s.Context]
 		want[s.Name] = s
 	}
-	row := regexp.MustCompile("(?m)^\\| `(wed_sql\\.\\w+)` \\| `([^`]*)` \\| ([^|]*) \\| ([^|]*) \\|")
+	row := regexp.MustCompile("(?m)^\\| `(wed_sql\\.\\w+)` \\| `([^`]*)` \\|([^|]*)\\|([^|]*)\\|")
 	got := map[string]setting{}
 	for _, m := range row.FindAllStringSubmatch(settings, -1) {
 		s := setting{Name: m[1], Default: strings.Trim(m[2], "'"), Unit: want[m[1]].Unit, Context: strings.TrimSpace(m[4])}
