@@ -75,7 +75,16 @@ install-engine: all installdirs-engine
 uninstall-engine:
 	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(ENGINE))' '$(DESTDIR)$(bindir)/$(notdir $(WEDCTL))'
 
-$(OBJS): $(wildcard ext/*.h) Makefile wed_sql.control
+# Objects that were built for one PostgreSQL are of no use to another.
+BUILT_FOR = build/built-for
+ifneq ($(VERSION),$(file <$(BUILT_FOR)))
+.PHONY: $(BUILT_FOR)
+endif
+$(BUILT_FOR):
+	$(MKDIR_P) $(@D)
+	printf %s '$(VERSION)' >$@
+
+$(OBJS): $(wildcard ext/*.h) Makefile wed_sql.control $(BUILT_FOR)
 
 $(DATA_built): $(SQL) Makefile
 ifneq (,$(filter-out $(SQL),$(wildcard sql/*.sql)))
