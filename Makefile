@@ -35,6 +35,8 @@ PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-f
 SQL_FILES = prelude catalog functions definition worker flow protection job_lock follower status
 SQL = $(patsubst %,sql/%.sql,$(SQL_FILES))
 DATA_built = wed_sql--$(EXTVERSION).sql
+# From one release to the next; once released, they do not change any more.
+DATA = $(wildcard sql/upgrades/wed_sql--*--*.sql)
 
 ENGINE = build/wed_sql_engine.so
 WEDCTL = build/wedctl

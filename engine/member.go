@@ -111,6 +111,9 @@ func (m *member) once(ctx context.Context) error {
 		}
 		return nil
 	}
+	if err := m.server.checkVersion(ctx, m.entry.name); err != nil {
+		return err
+	}
 	m.phase(link.Waiting)
 	conn, err := m.server.config.connConfig(m.entry.name)
 	if err != nil {

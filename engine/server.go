@@ -133,6 +133,17 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 	return oid, nil
 }
 
+// checkVersion has the server log it if the extension is of another version than the
+// module: the files were replaced, or updated in this database, and not both.
+func (s server) checkVersion(ctx context.Context, database string) error {
+	return s.with(ctx, database, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, "select wed_sql.check_version()"); err != nil {
+			return fmt.Errorf("check the extension's version: %w", err)
+		}
+		return nil
+	})
+}
+
 // clean removes what DROP EXTENSION leaves behind: the slot.
 func (s server) clean(ctx context.Context, e entry) error {
 	return s.with(ctx, e.name, func(conn *pgx.Conn) error { return wal.DropSlot(ctx, conn, e.oid) })

@@ -159,6 +159,8 @@ private_install() {
 	done
 	quietly "$log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
 	chmod -R a+rX "$stage/root"
+	# tests add versions of the extension
+	chown "$(server_user)" "$stage/root$share/extension"
 }
 
 # start_cluster: a cluster with wed_sql preloaded, reached through

@@ -54,4 +54,5 @@ begin
     end if;
 end
 $$;
+select wed_sql.check_version();
 select wed_sql.discover();
