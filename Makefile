@@ -3,7 +3,7 @@
 # there is to do.
 
 # What needs no PostgreSQL to begin with, because it installs or finds it.
-WORKFLOW = help deps check demo bench lint
+WORKFLOW = help deps check demo bench lint dist
 
 GO = scripts/go
 export PG_CONFIG
@@ -127,6 +127,8 @@ demo:
 	@scripts/demo
 bench:
 	@scripts/bench
+dist:
+	@scripts/dist
 
 endif
 
@@ -141,4 +143,5 @@ endif
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
 #@ make bench           dependencies, build, the figures of this machine
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
+#@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
 #@ make deps            install what Debian has and this machine lacks; the four above do it, too

@@ -111,7 +111,7 @@ func (m *member) once(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := m.server.checkVersion(ctx, m.entry.name); err != nil {
+	if err := m.server.prepare(ctx, m.entry.name); err != nil {
 		return err
 	}
 	m.phase(link.Waiting)

@@ -133,12 +133,13 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 	return oid, nil
 }
 
-// checkVersion has the server log it if the extension is of another version than the
-// module: the files were replaced, or updated in this database, and not both.
-func (s server) checkVersion(ctx context.Context, database string) error {
+// prepare has the server log it if the extension is of another version than the module
+// (the files were replaced, or updated in this database, and not both), and mends what
+// pg_upgrade leaves undone.
+func (s server) prepare(ctx context.Context, database string) error {
 	return s.with(ctx, database, func(conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, "select wed_sql.check_version()"); err != nil {
-			return fmt.Errorf("check the extension's version: %w", err)
+		if _, err := conn.Exec(ctx, "select wed_sql.check_version(), wed_sql.adopt_publication('wed_sql')"); err != nil {
+			return fmt.Errorf("prepare the extension: %w", err)
 		}
 		return nil
 	})

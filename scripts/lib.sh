@@ -163,6 +163,15 @@ private_install() {
 	chown "$(server_user)" "$stage/root$share/extension"
 }
 
+# also_install pg_config: a second installation beside the first, of another
+# version of PostgreSQL.
+also_install() {
+	local pg_config=$1 stage_pg_config
+	stage_pg_config=$stage/root$("$pg_config" --bindir)/pg_config
+	build
+	private_install
+}
+
 # start_cluster: a cluster with wed_sql preloaded, reached through
 # a socket in $stage only.
 start_cluster() {
