@@ -135,11 +135,19 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 
 // prepare has the server log it if the extension is of another version than the module
 // (the files were replaced, or updated in this database, and not both), and mends what
-// pg_upgrade leaves undone.
+// pg_upgrade leaves undone, if the engine's role may.
 func (s server) prepare(ctx context.Context, database string) error {
 	return s.with(ctx, database, func(conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, "select wed_sql.check_version(), wed_sql.adopt_publication('wed_sql')"); err != nil {
-			return fmt.Errorf("prepare the extension: %w", err)
+		if _, err := conn.Exec(ctx, "select wed_sql.check_version()"); err != nil {
+			return fmt.Errorf("check the extension's version: %w", err)
+		}
+		var may bool
+		err := conn.QueryRow(ctx, "select has_function_privilege('wed_sql.adopt_publication(text)', 'execute')").Scan(&may)
+		if err == nil && may {
+			_, err = conn.Exec(ctx, "select wed_sql.adopt_publication('wed_sql')")
+		}
+		if err != nil {
+			return fmt.Errorf("adopt the publication: %w", err)
 		}
 		return nil
 	})

@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_database.h"
-#include "catalog/pg_extension.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "parser/parse_type.h"
@@ -64,13 +63,12 @@ wed_log_logical_message(const char *prefix, const char *message, size_t size,
 
 #if PG_VERSION_NUM < 160000
 
-/* one function for all kinds of objects since 16, of which we need two */
+/* one function for all kinds of objects since 16, of which we need one */
 static inline bool
 object_ownercheck(Oid class_id, Oid object_id, Oid role_id)
 {
-	Assert(class_id == DatabaseRelationId || class_id == ExtensionRelationId);
-	return class_id == DatabaseRelationId ? pg_database_ownercheck(object_id, role_id) :
-		pg_extension_ownercheck(object_id, role_id);
+	Assert(class_id == DatabaseRelationId);
+	return pg_database_ownercheck(object_id, role_id);
 }
 
 /* 16 can return errors of the type's syntax; without a place for them, both raise them */

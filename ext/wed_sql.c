@@ -259,18 +259,21 @@ wed_engine_discover(PG_FUNCTION_ARGS)
 Datum
 wed_adopt_publication(PG_FUNCTION_ARGS)
 {
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ObjectAddress publication;
 	ObjectAddress extension;
 
-	ObjectAddressSet(publication, PublicationRelationId,
-					 get_publication_oid(text_to_cstring(PG_GETARG_TEXT_PP(0)), false));
+	/* nobody else's: it would be dropped with the extension */
+	if (strcmp(name, "wed_sql") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("publication \"%s\" does not belong to extension \"wed_sql\"", name)));
+	ObjectAddressSet(publication, PublicationRelationId, get_publication_oid(name, false));
 	if (creating_extension)
 		recordDependencyOnCurrentExtension(&publication, false);
 	else if (!OidIsValid(getExtensionOfObject(PublicationRelationId, publication.objectId)))
 	{
 		ObjectAddressSet(extension, ExtensionRelationId, get_extension_oid("wed_sql", false));
-		if (!object_ownercheck(ExtensionRelationId, extension.objectId, GetUserId()))
-			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_EXTENSION, "wed_sql");
 		recordDependencyOn(&publication, &extension, DEPENDENCY_EXTENSION);
 	}
 	PG_RETURN_VOID();
