@@ -71,7 +71,8 @@ my @additions = (
 (my $next_install = $install) =~ s/\Q$create_tables\E/$next_tables/;
 make_script($next, $next_install . $function . join('', @additions));
 (my $replace_tables = $next_tables) =~ s/^create function/create or replace function/;
-my @upgrade = ($replace_tables, <<'SQL', $function, @additions);
+my $pause = "lock table wed_sql.follower;\n"; # where each batch of the engine begins
+my @upgrade = ($pause, $replace_tables, <<'SQL', $function, @additions);
 do $$
 declare
     f wed_sql.flow;
@@ -93,7 +94,7 @@ is(difference(snapshot('updated'), $fresh), '', 'an updated extension is as a fr
 # An upgrade script that lacks one of these is found out.
 foreach my $missing (0 .. $#upgrade)
 {
-	next if $upgrade[$missing] eq $function;
+	next if $upgrade[$missing] eq $function || $upgrade[$missing] eq $pause;
 	my $broken = "$next.$missing";
 	make_script("$current--$broken", join '', map { $upgrade[$_] } grep { $_ != $missing } 0 .. $#upgrade);
 	new_database("broken_$missing", $current, $broken);
@@ -104,7 +105,7 @@ foreach my $missing (0 .. $#upgrade)
 # Under load.
 $node->append_conf('postgresql.conf', "wed_sql.enabled = on");
 $node->safe_psql('postgres', "drop database $_")
-  foreach 'fresh', 'updated', map { "broken_$_" } grep { $upgrade[$_] ne $function } 0 .. $#upgrade;
+  foreach 'fresh', 'updated', grep { /broken/ } split /\n/, $node->safe_psql('postgres', 'select datname from pg_database');
 $node->reload;
 
 sub work
@@ -156,6 +157,7 @@ sub check_update
 {
 	my ($db, $from, $to) = @_;
 	new_database($db, $from);
+	wait_until_followed($node, $db);
 	work($db);
 	my @workers = map { $node->background_psql($db) } 1 .. 2;
 	$_->query_until(qr/begins/, "\\echo begins\ncall work(true);\n") foreach @workers;
@@ -170,11 +172,10 @@ sub check_update
 		is($worker->{stderr}, '', '... without an error of a worker');
 	}
 	$node->safe_psql($db, 'call work(false)');
-	is($node->safe_psql($db, <<'SQL'), '0', '... nothing lost, nothing done twice');
-select count(*)
+	is($node->safe_psql($db, <<'SQL'), '0R 1R 2R 3F', '... nothing lost, nothing done twice');
+select distinct (select string_agg(version || status::text || case when healed then ' healed' else '' end, ' ' order by version)
+                   from travel.wed_trace t where t.wid = f.wid)
   from travel.wed_flow f
- where (select string_agg(version || status::text, ' ' order by version) from travel.wed_trace t where t.wid = f.wid and not healed)
-       is distinct from '0R 1R 2R 3F'
 SQL
 	unlike(slurp_file($node->logfile, $log), qr/PANIC|FATAL.*wed_sql|was terminated by signal/, '... and nothing fell over');
 	new_database("${db}_fresh", $to);
