@@ -3,7 +3,7 @@
 # there is to do.
 
 # What needs no PostgreSQL to begin with, because it installs or finds it.
-WORKFLOW = help deps check demo bench lint
+WORKFLOW = help deps check demo bench lint dist
 
 GO = scripts/go
 export PG_CONFIG
@@ -35,6 +35,8 @@ PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-f
 SQL_FILES = prelude catalog functions definition worker flow protection job_lock follower status
 SQL = $(patsubst %,sql/%.sql,$(SQL_FILES))
 DATA_built = wed_sql--$(EXTVERSION).sql
+# From one release to the next; once released, they do not change any more.
+DATA = $(wildcard sql/upgrades/wed_sql--*--*.sql)
 
 ENGINE = build/wed_sql_engine.so
 WEDCTL = build/wedctl
@@ -75,7 +77,16 @@ install-engine: all installdirs-engine
 uninstall-engine:
 	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(ENGINE))' '$(DESTDIR)$(bindir)/$(notdir $(WEDCTL))'
 
-$(OBJS): $(wildcard ext/*.h) Makefile wed_sql.control
+# Objects that were built for one PostgreSQL are of no use to another.
+BUILT_FOR = build/built-for
+ifneq ($(VERSION),$(file <$(BUILT_FOR)))
+.PHONY: $(BUILT_FOR)
+endif
+$(BUILT_FOR):
+	$(MKDIR_P) $(@D)
+	printf %s '$(VERSION)' >$@
+
+$(OBJS): $(wildcard ext/*.h) Makefile wed_sql.control $(BUILT_FOR)
 
 $(DATA_built): $(SQL) Makefile
 ifneq (,$(filter-out $(SQL),$(wildcard sql/*.sql)))
@@ -116,6 +127,8 @@ demo:
 	@scripts/demo
 bench:
 	@scripts/bench
+dist:
+	@scripts/dist
 
 endif
 
@@ -130,4 +143,5 @@ endif
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
 #@ make bench           dependencies, build, the figures of this machine
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
+#@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
 #@ make deps            install what Debian has and this machine lacks; the four above do it, too

@@ -126,6 +126,9 @@ func (m *member) once(ctx context.Context) error {
 		return nil
 	}
 	m.found = true
+	if err := m.server.prepare(ctx, m.entry.name); err != nil {
+		return err
+	}
 	m.set(func(s *link.Status) { s.Phase, s.Warning = link.Waiting, "" })
 	conn, err := m.server.config.connConfig(m.entry.name)
 	if err != nil {

@@ -208,6 +208,26 @@ func (s server) extension(ctx context.Context, database string) (oid uint32, err
 	return oid, nil
 }
 
+// prepare has the server log it if the extension is of another version than the module
+// (the files were replaced, or updated in this database, and not both), and mends what
+// pg_upgrade leaves undone, if the engine's role may.
+func (s server) prepare(ctx context.Context, database string) error {
+	return s.with(ctx, database, func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, "select wed_sql.check_version()"); err != nil {
+			return fmt.Errorf("check the extension's version: %w", err)
+		}
+		var may bool
+		err := conn.QueryRow(ctx, "select has_function_privilege('wed_sql.adopt_publication(text)', 'execute')").Scan(&may)
+		if err == nil && may {
+			_, err = conn.Exec(ctx, "select wed_sql.adopt_publication('wed_sql')")
+		}
+		if err != nil {
+			return fmt.Errorf("adopt the publication: %w", err)
+		}
+		return nil
+	})
+}
+
 // clean removes what DROP EXTENSION leaves behind: the slot.
 func (s server) clean(ctx context.Context, e entry) error {
 	return s.with(ctx, e.name, func(_ context.Context, conn *pgx.Conn) error { return wal.DropSlot(ctx, conn, e.oid) })

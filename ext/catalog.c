@@ -60,8 +60,9 @@ enum
 };
 
 static Relation
-open_catalog(const char *name)
+open_catalog(const char *name, int natts)
 {
+	Relation	catalog;
 	Oid			nsp = get_namespace_oid(WED_SCHEMA, false);
 	Oid			relid = get_relname_relid(name, nsp);
 
@@ -70,7 +71,9 @@ open_catalog(const char *name)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("table \"%s.%s\" does not exist", WED_SCHEMA, name),
 				 errhint("Is extension wed_sql complete in this database?")));
-	return table_open(relid, AccessShareLock);
+	catalog = table_open(relid, AccessShareLock);
+	wed_check_catalog(catalog, natts);
+	return catalog;
 }
 
 static Oid
@@ -90,7 +93,7 @@ index_in_schema_of(Relation rel, const char *name)
 bool
 wed_read_flow(WedFlow *flow, Snapshot snapshot)
 {
-	Relation	catalog = open_catalog("flow");
+	Relation	catalog = open_catalog("flow", FLOW_NATTS);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -133,7 +136,7 @@ compare_rules(const void *a, const void *b)
 void
 wed_read_rules(WedFlow *flow, Snapshot snapshot)
 {
-	Relation	catalog = open_catalog("rule");
+	Relation	catalog = open_catalog("rule", RULE_NATTS);
 	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -178,7 +181,7 @@ wed_read_rules(WedFlow *flow, Snapshot snapshot)
 void
 wed_read_workers(WedFlow *flow, Snapshot snapshot)
 {
-	Relation	catalog = open_catalog("worker");
+	Relation	catalog = open_catalog("worker", WORKER_NATTS);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -226,8 +229,8 @@ flow_with(Relation flows, const char *index, AttrNumber column, int32 number, Sn
 static Oid
 find_flow_of_trigger(int32 tgid)
 {
-	Relation	rules = open_catalog("rule");
-	Relation	flows = open_catalog("flow");
+	Relation	rules = open_catalog("rule", RULE_NATTS);
+	Relation	flows = open_catalog("flow", FLOW_NATTS);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	ScanKeyData key;
 	SysScanDesc scan;

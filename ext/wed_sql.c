@@ -105,22 +105,31 @@ define_settings(void)
 
 /*
  * wed_sql.adopt_publication(name text) -> void: makes a publication a member
- * of the extension whose script is running, which SQL has no command for. It
- * is dropped with the extension, and pg_dump leaves it to CREATE EXTENSION.
+ * of the extension, which SQL has no command for. It is dropped with the
+ * extension, and pg_dump leaves it to CREATE EXTENSION. pg_upgrade does not, and
+ * for want of a command makes it one that is nobody's: so the engine calls this,
+ * too, when it comes to a database.
  */
 Datum
 wed_adopt_publication(PG_FUNCTION_ARGS)
 {
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ObjectAddress publication;
+	ObjectAddress extension;
 
-	if (!creating_extension)
+	/* nobody else's: it would be dropped with the extension */
+	if (strcmp(name, "wed_sql") != 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("function \"%s\" can only be called by an extension's script",
-						"wed_sql.adopt_publication")));
-	ObjectAddressSet(publication, PublicationRelationId,
-					 get_publication_oid(text_to_cstring(PG_GETARG_TEXT_PP(0)), false));
-	recordDependencyOnCurrentExtension(&publication, false);
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("publication \"%s\" does not belong to extension \"wed_sql\"", name)));
+	ObjectAddressSet(publication, PublicationRelationId, get_publication_oid(name, false));
+	if (creating_extension)
+		recordDependencyOnCurrentExtension(&publication, false);
+	else if (!OidIsValid(getExtensionOfObject(PublicationRelationId, publication.objectId)))
+	{
+		ObjectAddressSet(extension, ExtensionRelationId, get_extension_oid("wed_sql", false));
+		recordDependencyOn(&publication, &extension, DEPENDENCY_EXTENSION);
+	}
 	PG_RETURN_VOID();
 }
 

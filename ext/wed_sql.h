@@ -121,6 +121,9 @@ extern void wed_read_rules(WedFlow *flow, Snapshot snapshot);
 extern void wed_read_workers(WedFlow *flow, Snapshot snapshot);
 extern Oid	wed_flow_of_trigger(int32 tgid);
 
+/* version.c */
+extern void wed_check_catalog(Relation catalog, int natts);
+
 /* flow.c */
 extern WedFlow *wed_flow_get(Relation wed_flow);
 extern WedFlow *wed_flow_reread(Relation wed_flow);

@@ -4,6 +4,7 @@
 # Sourced, never run.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+log=$repo/build/log
 
 say() { printf '%s\n' "$*"; }
 fail() {
@@ -66,7 +67,7 @@ quietly() {
 make=(env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u DESTDIR make -C "$repo" --no-print-directory)
 
 # build: brings everything that make builds up to date.
-build() { quietly "$repo/build/log/build.log" "${make[@]}" -j2 all PG_CONFIG="$pg_config"; }
+build() { quietly "$log/build.log" "${make[@]}" -j2 all PG_CONFIG="$pg_config"; }
 
 # in_background log command...: runs it in a process group of its own, so that
 # close_stage can end all of it, and returns its status.
@@ -156,8 +157,19 @@ private_install() {
 			ln -s "$dir" "$stage/root$dir"
 		}
 	done
-	quietly "$repo/build/log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
+	quietly "$log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
 	chmod -R a+rX "$stage/root"
+	# tests add versions of the extension
+	chown "$(server_user)" "$stage/root$share/extension"
+}
+
+# also_install pg_config: a second installation beside the first, of another
+# version of PostgreSQL.
+also_install() {
+	local pg_config=$1 stage_pg_config
+	stage_pg_config=$stage/root$("$pg_config" --bindir)/pg_config
+	build
+	private_install
 }
 
 # start_cluster: a cluster with wed_sql preloaded, reached through

@@ -128,6 +128,6 @@ create function wed_sql.adopt_publication(name text) returns void
 revoke all on function wed_sql.adopt_publication(text) from public;
 
 comment on function wed_sql.adopt_publication(text) is
-'Makes a publication part of the extension that is being created.';
+'Makes a publication a member of the extension, if it is not; pg_upgrade loses that.';
 
 select wed_sql.adopt_publication('wed_sql');

@@ -75,6 +75,20 @@ create function wed_sql.discover() returns void
 comment on function wed_sql.discover() is
 'Has the engine look for databases with WED-flows, once this transaction has committed.';
 
+create function wed_sql.module_version() returns text
+    language c stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_module_version';
+
+comment on function wed_sql.module_version() is
+'Version of the module that the server has loaded; that of the extension in this database is in pg_extension.';
+
+create function wed_sql.check_version() returns void
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_check_version';
+
+comment on function wed_sql.check_version() is
+'Warns if the extension in this database is of another version than the module that the server has loaded.';
+
 create function wed_sql.is_preloaded() returns boolean
     language c stable parallel unsafe
     as 'MODULE_PATHNAME', 'wed_is_preloaded';

@@ -67,4 +67,5 @@ begin
     end if;
 end
 $$;
+select wed_sql.check_version();
 select wed_sql.discover();

@@ -332,8 +332,6 @@ func sessionConfig(base *pgx.ConnConfig) *pgx.ConnConfig {
 		"default_transaction_deferrable": "off",
 		"client_min_messages":            "warning",
 		"jit":                            "off",
-		// A flow whose tables are locked for longer is left to the healer.
-		"lock_timeout": "1s",
 		// A statement that was planned while its table was empty must not read the whole
 		// table when it no longer is.
 		"plan_cache_mode": "force_generic_plan",

@@ -115,7 +115,9 @@ insert into wed_flow (n) values (50), (51), (52), (53);
 select (state ->> 'n')::int as n, trf, status, substring(error from 'SQLSTATE (.....)') as code
   from pg_temp.trace() where (state ->> 'n')::int between 50 and 59 order by 1;
 -- a domain of his as an attribute, with a default and rows to check: added as the owner
+\set VERBOSITY sqlstate
 insert into wed_attr (aname, adv, atype) values ('d', '1', 'mal.small');
+\set VERBOSITY default
 select rolsuper from pg_roles where rolname = 'wed_sql_mallory';
 
 -- names: quotes, 63 bytes, 64 bytes, marks that turn the text around, and no bytes at all

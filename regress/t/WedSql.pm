@@ -15,12 +15,12 @@ our @EXPORT = qw(new_server create_figure2 engine_pid wait_for_engine wait_until
   engine_off engine_on wait_until_followed flaws
   log_lines stop_clean);
 
-# A server that is not started yet.
+# A server that is not started yet; cluster and init are arguments for these.
 sub new_server
 {
-	my ($name) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
-	$node->init(allows_streaming => 'logical');
+	my ($name, %how) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name, %{ $how{cluster} // {} });
+	$node->init(allows_streaming => 'logical', %{ $how{init} // {} });
 	$node->append_conf('postgresql.conf', <<CONF);
 shared_preload_libraries = 'wed_sql'
 fsync = on
