@@ -239,6 +239,40 @@ func TestAFlowThatIsNotFollowedIsHealedWhileItGoesOn(t *testing.T) {
 	}
 }
 
+// The stream may be behind what healing has seen: what it brings then is not new.
+func TestAStateThatWasHealedIsNotTakenFromTheStreamAgain(t *testing.T) {
+	s := newServer(t)
+	f := s.follow()
+	f.ready()
+	wid := s.begin()
+	f.sync()
+	f.stop()
+	conn, err := pgx.ConnectConfig(s.ctx, sessionConfig(s.config))
+	s.must(err)
+	t.Cleanup(func() { _ = closeConn(conn.PgConn()) })
+	row, err := takeOver(s.ctx, conn)
+	s.must(err)
+	const since = LSN(1 << 50)
+	s.exec("insert into travel.wed_trace (wid, version, state, trf, status, tstmp, pending, healed) values ($1, 2, '{}', '{}', 'R', now(), '{}', true)", wid)
+	s.exec("update wed_sql.followed set since = $1::text::pg_lsn", since.String())
+	tgid := get[int32](s, "select tgid from travel.wed_trig where trname = 'tr_final'")
+	state := func(at LSN, version int64) Commit {
+		return Commit{At: at, End: at + 8, Versions: []Version{{Relation: get[uint32](s, "select 'travel.wed_flow'::regclass::oid"), Wid: wid, State: "{}",
+			Stamp: Stamp{Version: version, Rules: get[int64](s, "select rules_version from wed_sql.flow"), Matched: []int32{tgid}}}}}
+	}
+	a := newApplier(conn, testLog(s), row.epoch)
+	a.dedupe = false // nothing is left of a restart
+	if _, err := a.apply(s.ctx, []Commit{state(since-8, 1)}, since); err != nil {
+		t.Fatal(err)
+	}
+	s.checkTrace(wid, []string{figure2Trace[0], "2 R by - fires {} healed"})
+	s.checkJobs(wid, "tr_a2", "tr_a3")
+	if _, err := a.apply(s.ctx, []Commit{state(since, 3)}, since+16); err != nil {
+		t.Fatal(err)
+	}
+	s.checkTrace(wid, []string{figure2Trace[0], "2 R by - fires {} healed", "3 R by - fires {tr_final}"})
+}
+
 func TestAFlowThatIsLockedStopsNoOther(t *testing.T) {
 	s := newServer(t)
 	s.exec("select wed_sql.create_flow('other'); set search_path = other, wed_sql; " + figure2)
