@@ -49,7 +49,7 @@ type Settings struct {
 	Observer Observer
 	// Phase is called when the follower begins to heal and to stream.
 	Phase func(streaming bool)
-	// Admit is asked, if it is there, right after the session that writes has connected:
+	// Admit is asked, if it is there, right after a session that writes has connected:
 	// on an error the follower gives the connection back and ends with it.
 	Admit func(ctx context.Context, conn *pgx.Conn) error
 	// Warn is called, if it is there, when something is wrong that does not stop the
@@ -145,7 +145,7 @@ func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN, send
 	if err := f.acknowledge(from); err != nil {
 		return errors.Join(err, st.close())
 	}
-	h := &healer{conn: s.Conn, log: s.Log, epoch: a.epoch, stream: a, recheck: s.Recheck, warn: s.Warn, sender: sender}
+	h := &healer{conn: s.Conn, log: s.Log, epoch: a.epoch, stream: a, recheck: s.Recheck, warn: s.Warn, admit: s.Admit, sender: sender}
 	healing, err := a.needsHealing(ctx)
 	if err != nil {
 		return errors.Join(err, st.close())

@@ -46,6 +46,7 @@ type healer struct {
 	stream  *applier
 	recheck <-chan struct{}
 	warn    func(string)
+	admit   func(context.Context, *pgx.Conn) error
 	sender  uint32          // pid of the walsender
 	warned  map[string]bool // texts
 	private []int32         // flows with row security, as the stream knows them
@@ -95,6 +96,11 @@ func (h *healer) round(ctx context.Context) (err error) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
+	if h.admit != nil {
+		if err := h.admit(ctx, conn); err != nil {
+			return err
+		}
+	}
 	if err := checkServer(ctx, conn); err != nil {
 		return err
 	}

@@ -9,9 +9,12 @@ use Test::More;
 use WedSql;
 
 my $node = new_server('dump');
-$node->start;
 my $other = new_server('other');
-$other->start;
+foreach my $server ($node, $other)
+{
+	$server->append_conf('postgresql.conf', 'max_connections = 40');    # there are ten by default here
+	$server->start;
+}
 my $dir = PostgreSQL::Test::Utils::tempdir();
 
 # instances 1 to 4 in the states of Figure 2, up to the final one
