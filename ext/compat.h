@@ -34,6 +34,10 @@ extern void wed_request_shmem(void (*request) (void));
 /* a module can say its name and version since 18 */
 #define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
 
+/* 18 can be asked for deferrable ones, too */
+#define RelationGetPrimaryKeyIndex(rel, deferrable_ok) \
+	(AssertMacro(!(deferrable_ok)), RelationGetPrimaryKeyIndex(rel))
+
 /* until 17 it may stand anywhere before the name, since 18 it must come first */
 #define pg_noreturn pg_attribute_noreturn()
 

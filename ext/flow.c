@@ -112,13 +112,6 @@ discard(CacheEntry *entry)
 	entry->flow = NULL;
 }
 
-static Oid
-stamp_type(void)
-{
-	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("stamp"),
-						   ObjectIdGetDatum(get_namespace_oid(WED_SCHEMA, false)));
-}
-
 static void
 find_columns(WedFlow *flow, Relation wed_flow)
 {
@@ -215,7 +208,7 @@ read_flow(Relation wed_flow)
 				 errmsg("table \"%s.%s\" is not the instance table of a WED-flow",
 						flow->name, RelationGetRelationName(wed_flow)),
 				 errhint("WED-flows are made by wed_sql.create_flow().")));
-	flow->stamp_type = stamp_type();
+	flow->stamp_type = wed_stamp_type();
 	find_columns(flow, wed_flow);
 	check_guard_is_last(flow, wed_flow);
 	check_no_children(flow, wed_flow);

@@ -9,10 +9,12 @@
 #include "wed_sql.h"
 
 #include "access/htup_details.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 enum StampField
@@ -48,6 +50,13 @@ make_tgids(const int32 *tgids, int count)
 		elements[i] = Int32GetDatum(tgids[i]);
 	return PointerGetDatum(construct_array(elements, count, INT4OID,
 										   sizeof(int32), true, TYPALIGN_INT));
+}
+
+Oid
+wed_stamp_type(void)
+{
+	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("stamp"),
+						   ObjectIdGetDatum(get_namespace_oid(WED_SCHEMA, false)));
 }
 
 /* The arrays of *stamp point into the (detoasted) value. */

@@ -11,6 +11,7 @@
 
 #include "catalog/dependency.h"
 #include "catalog/objectaddress.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_publication.h"
 #include "commands/extension.h"
 #include "miscadmin.h"

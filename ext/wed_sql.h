@@ -140,6 +140,7 @@ extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
 
 /* stamp.c */
+extern Oid	wed_stamp_type(void);
 extern void wed_stamp_read(Datum value, WedStamp *stamp);
 extern Datum wed_stamp_make(Oid stamp_type, const WedStamp *stamp);
 extern int	wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int32 **pending);

@@ -1,13 +1,25 @@
 -- What the follower does with more rights than its role has: each function does one thing, for flows of this database.
 
-create function wed_sql.query_as_owner(rel regclass, query text, most_bytes bigint) returns setof record
+-- Without a plan: the owner of wed_flow may have put expressions of his on it, which the planner would evaluate.
+create function wed_sql.instances_after(wed_flow regclass, after bigint, most integer)
+    returns table (wid bigint, version bigint)
     language c strict stable parallel unsafe
-    as 'MODULE_PATHNAME', 'wed_query_as_owner';
+    as 'MODULE_PATHNAME', 'wed_instances_after';
 
-revoke all on function wed_sql.query_as_owner(regclass, text, bigint) from public;
+revoke all on function wed_sql.instances_after(regclass, bigint, integer) from public;
 
-comment on function wed_sql.query_as_owner(regclass, text, bigint) is
-'Rows of a query that is run as the owner of a table, in a security-restricted operation, up to about most_bytes.';
+comment on function wed_sql.instances_after(regclass, bigint, integer) is
+'The next so many instances of a flow behind one, by their primary key, and the numbers of their states.';
+
+create function wed_sql.instance_texts(wed_flow regclass, wids bigint[], most_bytes bigint)
+    returns table (wid bigint, version bigint, stamp text, vals text[])
+    language c strict stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_instance_texts';
+
+revoke all on function wed_sql.instance_texts(regclass, bigint[], bigint) from public;
+
+comment on function wed_sql.instance_texts(regclass, bigint[], bigint) is
+'Instances of a flow, each value as text, in the order of the columns; up to about most_bytes.';
 
 create function wed_sql.flow_name(f wed_sql.flow) returns text
     language sql stable
@@ -110,11 +122,10 @@ begin
     execute format($sql$
         select count(*), max(i.wid), coalesce(array_agg(i.wid order by i.wid) filter (
                    where not exists (select from %s t where t.wid = i.wid and t.version = i.version)), '{}')
-          from wed_sql.query_as_owner($1, $2, 9223372036854775807) i(wid bigint, version bigint)
+          from wed_sql.instances_after($1, $2, $3) i
     $sql$, f.wed_trace)
        into looked, last, wids
-      using f.wed_flow, format('select f.wid, (f._stamp).version from only %s f where f.wid > %s order by f.wid limit %s',
-                               f.wed_flow, after, most);
+      using f.wed_flow, after, most;
 end
 $$;
 
@@ -130,25 +141,16 @@ create function wed_sql.states(flow_id integer, wids bigint[], most_bytes bigint
 as $$
 declare
     f wed_sql.flow := wed_sql.flow_to_read(flow_id);
-    texts text;
 begin
-    select string_agg(format('case num_nulls(f.%1$I) when 0 then format(''%%s'', f.%1$I) end', attname), ', ' order by attnum)
-      into texts
-      from pg_attribute
-     where attrelid = f.wed_flow and attnum > 0 and not attisdropped and attgenerated = ''
-       and attname not in ('wid', '_stamp');
     return query execute format($sql$
         select i.wid, i.stamp, i.vals,
                exists (select from %1$s t where t.wid = i.wid and t.version = i.version),
                i.version > 0 and not exists (select from %1$s t where t.wid = i.wid and t.version = i.version - 1),
                array(select j.tgid from %2$s j where j.wid = i.wid),
                statement_timestamp()
-          from wed_sql.query_as_owner($1, $2, $3) i(wid bigint, version bigint, stamp text, vals text[])
+          from wed_sql.instance_texts($1, $2, $3) i
     $sql$, f.wed_trace, f.job_pool)
-      using f.wed_flow,
-            format('select f.wid, (f._stamp).version, format(''%%s'', f._stamp), array[%s]::text[] from only %s f where f.wid = any (%L) order by f.wid',
-                   texts, f.wed_flow, wids),
-            most_bytes;
+      using f.wed_flow, wids, most_bytes;
 end
 $$;
 
@@ -163,15 +165,17 @@ create function wed_sql.current_value(flow_id integer, wid bigint, attribute tex
 as $$
 declare
     f wed_sql.flow := wed_sql.flow_to_read(flow_id);
+    place bigint;
 begin
     execute format('lock table only %s in access share mode', f.wed_flow);
-    select atttypid into type
-      from pg_attribute where attrelid = f.wed_flow and attname = attribute and attnum > 0 and not attisdropped;
+    select a.atttypid, a.place into type, place
+      from (select attname, atttypid, row_number() over (order by attnum) as place
+              from pg_attribute
+             where attrelid = f.wed_flow and attnum > 0 and not attisdropped and attgenerated = ''
+               and attname not in ('wid', '_stamp')) a
+     where a.attname = attribute;
     if found then
-        select v.value into value
-          from wed_sql.query_as_owner(f.wed_flow,
-                   format('select case num_nulls(f.%1$I) when 0 then format(''%%s'', f.%1$I) end from only %2$s f where f.wid = %3$s',
-                          attribute, f.wed_flow, wid), 1) v(value text);
+        select i.vals[place] into value from wed_sql.instance_texts(f.wed_flow, array[wid], 1) i;
     end if;
 end
 $$;

@@ -70,7 +70,7 @@ sub refused
 	like($err, $error, $what);
 }
 refused("select wed_sql.execute_as_owner('later.wed_flow', 'drop table later.wed_flow')", qr/permission denied for function execute_as_owner/, 'no command as an owner');
-refused("select * from wed_sql.query_as_owner('pg_authid', 'select rolname, rolpassword from pg_authid', 1000) q(a name, b text)", qr/permission denied for function query_as_owner/, 'no query as one');
+refused("select * from wed_sql.instance_texts('later.wed_flow', '{1}', 1000)", qr/permission denied for function instance_texts/, 'no table read but by the functions that look at it first');
 refused('select * from later.wed_flow', qr/permission denied for table wed_flow/, 'no reading of a flow\'s table by itself');
 refused("update later.wed_flow set a = '2'", qr/permission denied for table wed_flow/, '... nor writing');
 refused("delete from later.wed_trace", qr/permission denied for table wed_trace/, 'no rewriting of history');
