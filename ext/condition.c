@@ -17,6 +17,7 @@
 
 #include "access/sysattr.h"
 #include "access/table.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
@@ -35,6 +36,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "compat.h"
 
@@ -262,6 +264,19 @@ wed_condition_attributes(PG_FUNCTION_ARGS)
 	PG_RETURN_ARRAYTYPE_P(construct_array(names, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
+static Oid
+get_type_namespace(Oid type)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	Oid			namespace;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for type %u", type);
+	namespace = ((Form_pg_type) GETSTRUCT(tuple))->typnamespace;
+	ReleaseSysCache(tuple);
+	return namespace;
+}
+
 /*
  * wed_sql.type_name(type text) -> text: the type in a form that says the same
  * under any search_path and can be pasted into SQL.
@@ -274,6 +289,11 @@ wed_type_name(PG_FUNCTION_ARGS)
 	int32		typmod;
 
 	(void) parseTypeString(name, &type, &typmod, NULL);
+	if (isAnyTempNamespace(get_type_namespace(type)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("type \"%s\" is temporary", name),
+				 errdetail("It would take the WED-attribute along at the end of the session.")));
 	PG_RETURN_TEXT_P(cstring_to_text(format_type_extended(type, typmod,
 														  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY)));
 }
@@ -294,6 +314,39 @@ static bool
 is_not_harmless_function(Oid function, void *context)
 {
 	return !get_func_leakproof(function) || func_volatile(function) != PROVOLATILE_IMMUTABLE;
+}
+
+/* A comparison of two collations that fit together no better than the other fails. */
+static bool
+lacks_collation(Node *node)
+{
+	List	   *args;
+	ListCell   *cell;
+
+	switch (nodeTag(node))
+	{
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+			args = ((OpExpr *) node)->args;
+			break;
+		case T_ScalarArrayOpExpr:
+			args = ((ScalarArrayOpExpr *) node)->args;
+			break;
+		case T_FuncExpr:
+			args = ((FuncExpr *) node)->args;
+			break;
+		default:
+			return false;
+	}
+	if (OidIsValid(exprInputCollation(node)))
+		return false;
+	foreach(cell, args)
+	{
+		if (OidIsValid(get_typcollation(exprType(lfirst(cell)))))
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -329,6 +382,7 @@ is_harmful(Node *node, void *context)
 			return true;
 	}
 	return check_functions_in_node(node, is_not_harmless_function, context) ||
+		lacks_collation(node) ||
 		expression_tree_walker(node, is_harmful, context);
 }
 

@@ -13,11 +13,16 @@
  */
 #include "wed_sql.h"
 
+#include "access/xact.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
+#include "parser/parse_func.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -25,6 +30,13 @@ PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
+
+static const char *const pinned_settings[][2] = {
+	{"default_tablespace", ""},
+	{"default_table_access_method", "heap"},
+	{"default_toast_compression", "pglz"},
+	{"check_function_bodies", "on"},
+};
 
 static Oid
 function_owner(Oid function)
@@ -45,6 +57,7 @@ call_for_caller(FunctionCallInfo fcinfo, const char *query)
 {
 	Oid			caller;
 	int			sec_context;
+	int			nest_level;
 	int			nargs = PG_NARGS();
 	Oid		   *own_types;
 	int			ntypes;
@@ -70,11 +83,18 @@ call_for_caller(FunctionCallInfo fcinfo, const char *query)
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
 						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	/* where and how tables are made is not for the caller's session to say */
+	nest_level = NewGUCNestLevel();
+	for (int i = 0; i < lengthof(pinned_settings); i++)
+		(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_execute_with_args(query, nargs + 1, types, args, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
 	SPI_finish();
+	AtEOXact_GUC(true, nest_level);
 	SetUserIdAndSecContext(caller, sec_context);
 }
 
@@ -108,4 +128,32 @@ wed_drop_flow(PG_FUNCTION_ARGS)
 {
 	call_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)");
 	PG_RETURN_VOID();
+}
+
+/*
+ * After REASSIGN OWNED: whoever owns a wed_flow now has the rights of a flow's
+ * owner, and nobody else.
+ */
+void
+wed_follow_owners(void)
+{
+	List	   *name = list_make2(makeString(WED_SCHEMA), makeString("follow_owners"));
+	Oid			function;
+	Oid			caller;
+	int			sec_context;
+
+	if (!OidIsValid(get_extension_oid("wed_sql", true)))
+		return;
+	function = LookupFuncName(name, 0, NULL, true);
+	if (!OidIsValid(function))
+		return;
+	GetUserIdAndSecContext(&caller, &sec_context);
+	SetUserIdAndSecContext(function_owner(function), sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	CommandCounterIncrement();
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute("select wed_sql.follow_owners()", false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(SPI_result));
+	SPI_finish();
+	SetUserIdAndSecContext(caller, sec_context);
 }

@@ -124,7 +124,8 @@ find_columns(WedFlow *flow, Relation wed_flow)
 		if (att->attisdropped)
 			continue;
 		/* by type, too: the owner of the table can alter it */
-		if (strcmp(NameStr(att->attname), "wid") == 0 && att->atttypid == INT8OID)
+		if (strcmp(NameStr(att->attname), "wid") == 0 && att->atttypid == INT8OID &&
+			att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
 			flow->wid_attno = att->attnum;
 		else if (strcmp(NameStr(att->attname), "_stamp") == 0 && att->atttypid == flow->stamp_type)
 			flow->stamp_attno = att->attnum;
@@ -182,13 +183,12 @@ prepare_conditions(WedFlow *flow, Relation wed_flow)
 		WedRule    *rule = &flow->rules[i];
 
 		rule->condition = wed_condition_prepare(flow, wed_flow, rule->predicate, rule->label);
-		if (rule->final)
-			flow->final_rule = rule;
 	}
 }
 
+/* What it takes to say who may do what: nothing of the owner's is run for that. */
 static WedFlow *
-read_flow(Relation wed_flow)
+read_outline(Relation wed_flow)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "wed_sql flow",
 												  ALLOCSET_SMALL_SIZES);
@@ -208,13 +208,7 @@ read_flow(Relation wed_flow)
 				 errmsg("table \"%s.%s\" is not the instance table of a WED-flow",
 						flow->name, RelationGetRelationName(wed_flow)),
 				 errhint("WED-flows are made by wed_sql.create_flow().")));
-	flow->stamp_type = wed_stamp_type();
-	find_columns(flow, wed_flow);
-	check_guard_is_last(flow, wed_flow);
-	check_no_children(flow, wed_flow);
-	flow->econtext = CreateStandaloneExprContext();
 	wed_read_rules(flow, snapshot);
-	prepare_conditions(flow, wed_flow);
 	wed_read_workers(flow, snapshot);
 	UnregisterSnapshot(snapshot);
 
@@ -229,6 +223,23 @@ read_flow(Relation wed_flow)
 	return flow;
 }
 
+/* What it takes to judge a state, besides. */
+static void
+complete_flow(WedFlow *flow, Relation wed_flow)
+{
+	MemoryContext old = MemoryContextSwitchTo(flow->context);
+
+	flow->stamp_type = wed_stamp_type();
+	find_columns(flow, wed_flow);
+	check_guard_is_last(flow, wed_flow);
+	check_no_children(flow, wed_flow);
+	flow->econtext = CreateStandaloneExprContext();
+	prepare_conditions(flow, wed_flow);
+	MemoryContextSwitchTo(old);
+	flow->complete = true;
+	flow->completed_at = GetCurrentTransactionStartTimestamp();
+}
+
 static bool
 has_broken_condition(const WedFlow *flow)
 {
@@ -241,14 +252,14 @@ has_broken_condition(const WedFlow *flow)
 }
 
 /*
- * The definition in force of the flow whose instances are in wed_flow.
+ * The definition in force of the flow whose instances are in wed_flow, but for
+ * its conditions.
  */
 WedFlow *
-wed_flow_get(Relation wed_flow)
+wed_flow_outline(Relation wed_flow)
 {
 	Oid			relid = RelationGetRelid(wed_flow);
 	CacheEntry *entry;
-	WedFlow    *flow;
 	bool		found;
 
 	if (cache == NULL)
@@ -269,15 +280,29 @@ wed_flow_get(Relation wed_flow)
 	 * it outdated for the next caller. An error leaves flow NULL.
 	 */
 	entry->current = true;
-	flow = read_flow(wed_flow);
+	entry->flow = read_outline(wed_flow);
+	return entry->flow;
+}
 
-	/* a condition's code, run while it was prepared, may have come here, too */
-	discard(entry);
-	entry->flow = flow;
+/*
+ * All of it.
+ */
+WedFlow *
+wed_flow_get(Relation wed_flow)
+{
+	WedFlow    *flow = wed_flow_outline(wed_flow);
 
-	/* nothing tells when what broke a condition is mended */
-	if (has_broken_condition(flow))
-		entry->current = false;
+	/* nothing tells when what broke a condition is mended: each transaction looks */
+	if (flow->complete && has_broken_condition(flow) &&
+		flow->completed_at != GetCurrentTransactionStartTimestamp())
+		return wed_flow_reread(wed_flow);
+
+	/*
+	 * A condition's code, run while it is prepared, may come here, too, and
+	 * even make this one outdated: it lives until the end of the transaction.
+	 */
+	if (!flow->complete)
+		complete_flow(flow, wed_flow);
 	return flow;
 }
 

@@ -217,6 +217,7 @@ complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
 	table_close(job_pool, RowExclusiveLock);
 	stamp->by = jobs.tgid;
 	stamp->trw = jobs.trname;
+	wed_note_written(flow, wid);
 }
 
 /* Whether a job of the instance is pending that passes a test. */

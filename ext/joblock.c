@@ -73,6 +73,7 @@ wed_try_lock(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("wid " INT64_FORMAT " is out of range", wid)));
+	wed_refuse_if_confined("take or release advisory locks");
 	if (!wed_may_lock_job(wid, tgid))
 		PG_RETURN_BOOL(false);
 	set_job_locktag(&tag, wid, tgid);

@@ -35,8 +35,8 @@ static volatile sig_atomic_t condition_timed_out = false;
 static volatile sig_atomic_t strikes = 0;
 static char limited_flow[NAMEDATALEN];
 
-/* execute_as_owner() is running, so many times */
-static int	in_own_ddl = 0;
+/* table on which execute_as_owner() is running, if it is */
+static Oid	in_own_ddl = InvalidOid;
 
 PG_FUNCTION_INFO_V1(wed_execute_as_owner);
 PG_FUNCTION_INFO_V1(wed_in_own_ddl);
@@ -57,6 +57,13 @@ static const char *const pinned_settings[][2] = {
 	{"backslash_quote", "safe_encoding"},
 	{"default_text_search_config", "pg_catalog.simple"},
 	{"lock_timeout", "0"},
+	{"lc_monetary", "C"},
+	{"lc_numeric", "C"},
+	{"lc_time", "C"},
+	{"timezone_abbreviations", "Default"},
+	{"gin_fuzzy_search_limit", "0"},
+	{"plpgsql.extra_errors", "none"},
+	{"plpgsql.extra_warnings", "none"},
 };
 
 static void
@@ -72,12 +79,16 @@ run_restricted(Oid owner, void (*body) (void *), void *arg)
 	for (int i = 0; i < lengthof(pinned_settings); i++)
 	{
 		/* most sessions have most of them, and asking is cheaper than setting */
-		if (strcmp(GetConfigOption(pinned_settings[i][0], false, false), pinned_settings[i][1]) != 0)
+		const char *value = GetConfigOption(pinned_settings[i][0], true, false);
+
+		if (value != NULL && strcmp(value, pinned_settings[i][1]) != 0)
 			(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
 									 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	}
 
+	wed_confined++;
 	body(arg);
+	wed_confined--;
 
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(save_userid, save_sec_context);
@@ -90,7 +101,17 @@ run_restricted(Oid owner, void (*body) (void *), void *arg)
 void
 wed_run_as_owner(Oid owner, void (*body) (void *), void *arg)
 {
-	run_restricted(owner, body, arg);
+	int			confined = wed_confined;
+
+	PG_TRY();
+	{
+		run_restricted(owner, body, arg);
+	}
+	PG_FINALLY();
+	{
+		wed_confined = confined;
+	}
+	PG_END_TRY();
 }
 
 static bool
@@ -185,6 +206,7 @@ wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 	ResourceOwner resources = CurrentResourceOwner;
 	char	   *volatile message = NULL;
 	volatile bool limited = false;
+	int			confined = wed_confined;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
@@ -203,6 +225,7 @@ wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 		ErrorData  *edata;
 		bool		timed_out = limited && condition_timed_out;
 
+		wed_confined = confined;
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
 		if (limited)
@@ -245,24 +268,26 @@ wed_execute_as_owner(PG_FUNCTION_ARGS)
 {
 	Relation	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
 	Oid			owner = rel->rd_rel->relowner;
+	Oid			before;
 
 	relation_close(rel, AccessShareLock);	/* the command takes what it needs */
-	in_own_ddl++;
+	before = in_own_ddl;
+	in_own_ddl = PG_GETARG_OID(0);
 	PG_TRY();
 	{
 		wed_run_as_owner(owner, execute_command, text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	}
 	PG_FINALLY();
 	{
-		in_own_ddl--;
+		in_own_ddl = before;
 	}
 	PG_END_TRY();
 	PG_RETURN_VOID();
 }
 
-/* wed_sql.in_own_ddl() -> boolean: for the event triggers of sql/protection.sql */
+/* wed_sql.in_own_ddl(wed_flow regclass) -> boolean: for the event triggers of sql/protection.sql */
 Datum
 wed_in_own_ddl(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(in_own_ddl > 0);
+	PG_RETURN_BOOL(in_own_ddl == PG_GETARG_OID(0));
 }

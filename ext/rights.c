@@ -23,7 +23,9 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/hsearch.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(wed_may_perform_sql);
@@ -88,7 +90,7 @@ flow_of(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not the instance table of a WED-flow", RelationGetRelationName(rel))));
-	flow = wed_flow_get(rel);
+	flow = wed_flow_outline(rel);
 	relation_close(rel, AccessShareLock);
 	return flow;
 }
@@ -126,30 +128,95 @@ wed_visible_transitions(PG_FUNCTION_ARGS)
 }
 
 /*
- * wed_sql.has_visible_job(wed_flow regclass, wid bigint, stamp wed_sql.stamp)
- * -> boolean: whether the current user may perform a transition that is due
- * for the instance. Its own new state it may see as well: the job is done
- * then, but its lock is still held.
+ * What this transaction has written, so that it may see it: the job is done
+ * then, and with it the reason to see the instance.
+ */
+typedef struct WrittenInstance
+{
+	Oid			wed_flow;
+	int64		wid;
+} WrittenInstance;
+
+static HTAB *written = NULL;	/* in TopTransactionContext */
+
+static void
+forget_written(void *arg)
+{
+	written = NULL;
+}
+
+void
+wed_note_written(const WedFlow *flow, int64 wid)
+{
+	WrittenInstance key;
+
+	if (flow->nworkers == 0 || has_privilege(flow, GetUserId(), ACL_SELECT))
+		return;
+	if (written == NULL)
+	{
+		HASHCTL		control = {
+			.keysize = sizeof(WrittenInstance),
+			.entrysize = sizeof(WrittenInstance),
+			.hcxt = TopTransactionContext,
+		};
+		MemoryContextCallback *callback = MemoryContextAlloc(TopTransactionContext, sizeof(MemoryContextCallback));
+
+		callback->func = forget_written;
+		callback->arg = NULL;
+		MemoryContextRegisterResetCallback(TopTransactionContext, callback);
+		written = hash_create("wed_sql written instances", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	memset(&key, 0, sizeof(key));
+	key.wed_flow = flow->relid;
+	key.wid = wid;
+	(void) hash_search(written, &key, HASH_ENTER, NULL);
+}
+
+static bool
+has_written(const WedFlow *flow, int64 wid)
+{
+	WrittenInstance key;
+
+	if (written == NULL)
+		return false;
+	memset(&key, 0, sizeof(key));
+	key.wed_flow = flow->relid;
+	key.wid = wid;
+	return hash_search(written, &key, HASH_FIND, NULL) != NULL;
+}
+
+/*
+ * wed_sql.has_visible_job(wed_flow regclass, wid bigint) -> boolean: whether
+ * the current user may perform a transition that is due for the instance, or
+ * has just done so.
  */
 Datum
 wed_has_visible_job(PG_FUNCTION_ARGS)
 {
 	WedFlow    *flow = flow_of(PG_GETARG_OID(0));
 	int64		wid = PG_GETARG_INT64(1);
-	WedStamp	stamp;
 
 	if (flow->nworkers == 0)
 		PG_RETURN_BOOL(false);
-	wed_stamp_read(PG_GETARG_DATUM(2), &stamp);
-	if (stamp.trw != NULL && wed_job_lock_held(wid, stamp.by) && is_granted(flow, GetUserId(), stamp.trw))
-		PG_RETURN_BOOL(true);
-	PG_RETURN_BOOL(wed_any_job(flow, wid, is_own_job, NULL));
+	PG_RETURN_BOOL(has_written(flow, wid) || wed_any_job(flow, wid, is_own_job, NULL));
+}
+
+static bool
+is_worker(const WedFlow *flow, Oid user)
+{
+	for (int i = 0; i < flow->nworkers; i++)
+	{
+		if (has_privs_of_role(user, flow->workers[i].role))
+			return true;
+	}
+	return false;
 }
 
 /*
  * Whether the current user may take the lock of a job. A worker role may if
  * the job is pending, and of one of its transitions; false if it is not
- * pending (any more), an error if it is another's.
+ * pending (any more). An error if it is another's: by the transition alone,
+ * so that nobody learns what is pending.
  */
 bool
 wed_may_lock_job(int64 wid, int32 tgid)
@@ -157,6 +224,7 @@ wed_may_lock_job(int64 wid, int32 tgid)
 	Oid			relid = wed_flow_of_trigger(tgid);
 	bool		missing = false;
 	WedFlow    *flow;
+	const char *trname;
 
 	if (OidIsValid(relid) &&
 		pg_class_aclcheck_ext(relid, GetUserId(), ACL_UPDATE, &missing) == ACLCHECK_OK && !missing)
@@ -167,14 +235,13 @@ wed_may_lock_job(int64 wid, int32 tgid)
 				 errmsg("there is no WED-trigger with tgid %d", tgid),
 				 errhint("Take wid and tgid from job_pool.")));
 	flow = flow_of(relid);
-	if (wed_any_job(flow, wid, is_own_job, &tgid))
-		return true;
-	if (!wed_any_job(flow, wid, is_job, &tgid))
-		return false;
+	trname = wed_transition_name(flow, tgid);
+	/* of a rule that was removed, the job alone knows the transition */
+	if (trname ? is_granted(flow, GetUserId(), trname) : is_worker(flow, GetUserId()))
+		return wed_any_job(flow, wid, is_own_job, &tgid);
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\"",
-					tgid, wid, flow->name),
+			 errmsg("permission denied for jobs of tgid %d", tgid),
 			 errhint("wed_sql.grant_worker() gives a role the right to perform a WED-transition.")));
 	return false;				/* not reached */
 }

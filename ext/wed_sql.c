@@ -30,7 +30,7 @@ int			wed_memory_limit = 64;
 int			wed_discovery_interval = 60;
 int			wed_max_databases = 1000;
 int			wed_completes_tgid = 0;
-int			wed_max_state_size = 65536;
+int			wed_max_state_size = 16384;
 int			wed_wal_warning = 1024;
 
 void		_PG_init(void);
@@ -67,7 +67,7 @@ define_settings(void)
 	DefineCustomIntVariable("wed_sql.max_state_size",
 							"Largest size of a WED-state.",
 							"A state that is larger is refused.",
-							&wed_max_state_size, 65536, 1, 200 * 1024,
+							&wed_max_state_size, 16384, 1, 200 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wed_sql.memory_limit",
@@ -138,6 +138,7 @@ void
 _PG_init(void)
 {
 	define_settings();
+	wed_confine_install();
 
 	/*
 	 * Loaded into a single session, the guard works, but there is neither an

@@ -21,6 +21,7 @@
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
+#include "utils/timestamp.h"
 
 /* Every refusal has an SQLSTATE of its own; docs/errors.md explains each. */
 #define ERRCODE_WED_INITIAL_STATE_MATCHES_NOTHING	MAKE_SQLSTATE('W','E','D','0','1')
@@ -82,16 +83,19 @@ typedef struct WedFlow
 	int32		excpt_tgid;
 	Oid			job_pool;
 	Oid			job_pool_pkey;
+	int			nrules;			/* enabled ones only, by tgid */
+	WedRule    *rules;
+	int			nworkers;
+	WedWorker  *workers;
+	MemoryContext context;
+
+	/* from here on only of a complete one: see wed_flow_get() */
+	bool		complete;
+	TimestampTz completed_at;	/* start of the transaction */
 	AttrNumber	wid_attno;
 	AttrNumber	stamp_attno;
 	Oid			stamp_type;
-	int			nrules;			/* enabled ones only, by tgid */
-	WedRule    *rules;
-	WedRule    *final_rule;		/* NULL if there is none */
-	int			nworkers;
-	WedWorker  *workers;
 	struct ExprContext *econtext;
-	MemoryContext context;
 } WedFlow;
 
 /* What the conditions say of a state. */
@@ -125,6 +129,7 @@ extern Oid	wed_flow_of_trigger(int32 tgid);
 extern void wed_check_catalog(Relation catalog, int natts);
 
 /* flow.c */
+extern WedFlow *wed_flow_outline(Relation wed_flow);
 extern WedFlow *wed_flow_get(Relation wed_flow);
 extern WedFlow *wed_flow_reread(Relation wed_flow);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
@@ -134,6 +139,14 @@ extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation 
 												  const char *predicate, const char *label);
 extern bool wed_condition_is_broken(const struct WedCondition *condition);
 extern void wed_judge(WedFlow *flow, TupleTableSlot *state, WedVerdict *verdict);
+
+/* confine.c */
+extern int	wed_confined;
+extern void wed_confine_install(void);
+extern void wed_refuse_if_confined(const char *what);
+
+/* definer.c */
+extern void wed_follow_owners(void);
 
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
@@ -153,6 +166,7 @@ extern bool wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *a
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
 extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
 extern bool wed_may_lock_job(int64 wid, int32 tgid);
+extern void wed_note_written(const WedFlow *flow, int64 wid);
 
 /* joblock.c */
 extern bool wed_job_lock_held(int64 wid, int32 tgid);

@@ -116,6 +116,9 @@ create type wed_sql.stamp as (
     trw        text
 );
 
+-- no attribute can be mistaken for one
+revoke all on type wed_sql.stamp from public;
+
 comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, the error of a condition that failed, and the name of the transition that wrote it';
 
 -- create_flow adds tables to it; it is made here so that the follower can start before that.

@@ -63,7 +63,7 @@ begin
                array(select j.trname from %1$I.job_pool j where j.wid = f.wid order by j.tgid) as pending,
                t.tstmp as since,
                (f._stamp).error
-          from %1$I.wed_flow f
+          from only %1$I.wed_flow f
           left join %1$I.wed_trace t on t.wid = f.wid and t.version = (f._stamp).version;
 
         comment on table %1$I.wed_attr is 'WED-attributes: each row is a column of wed_flow';
@@ -163,7 +163,7 @@ create function wed_sql.grant_to_owner(schema text, owner name) returns void
 as $$
 begin
     execute format($sql$
-        alter table %1$I.wed_flow owner to %2$I;
+        grant usage, create on schema %1$I to %2$I with grant option;
         grant select, insert, update, delete on %1$I.wed_attr, %1$I.wed_trig to %2$I with grant option;
         grant select on %1$I.job_pool, %1$I.wed_trace, %1$I.wed_instance to %2$I with grant option;
     $sql$, schema, owner);
@@ -172,7 +172,7 @@ $$;
 
 revoke all on function wed_sql.grant_to_owner(text, name) from public;
 
-comment on function wed_sql.grant_to_owner(text, name) is 'Gives a flow to its owner: wed_flow as his own, the definition to be written, jobs and history to be read.';
+comment on function wed_sql.grant_to_owner(text, name) is 'Gives the owner of a flow what is not his by owning wed_flow: the definition to be written, jobs and history to be read.';
 
 -- The two that users call are in C, because they have to know who calls them: ext/definer.c.
 create function wed_sql.create_flow_for(name text, owner name) returns void
@@ -199,7 +199,6 @@ begin
 
     -- not the flow owner's: whoever owns a schema can drop what is in it, and put something else in its place
     execute format('create schema %I', name);
-    execute format('grant usage, create on schema %I to %I with grant option', name, owner);
     perform wed_sql.create_tables(name);
     perform wed_sql.create_triggers(name);
     insert into wed_sql.flow (wed_flow, wed_attr, wed_trig, job_pool, wed_trace)
@@ -209,6 +208,7 @@ begin
     insert into wed_sql.followed (flow_id, since) values (f.flow_id, '0/0');
     execute format('alter publication wed_sql add table %s', f.wed_flow);
     perform wed_sql.grant_to_owner(name, owner);
+    execute format('alter table %s owner to %I', f.wed_flow, owner);
     perform wed_sql.grant_flow_to_engine(f);
 end
 $$;

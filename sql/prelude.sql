@@ -18,6 +18,14 @@ begin
                   hint = 'Look at what is in it and drop it (DROP SCHEMA wed_sql), or give it to a superuser.';
     end if;
 
+    select string_agg(coalesce(pg_get_userbyid(nullif(a.grantee, 0)), 'PUBLIC'), ', ') into stranger
+      from pg_namespace n, aclexplode(n.nspacl) a
+     where n.nspname = 'wed_sql' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner;
+    if stranger is not null then
+        raise exception 'others than its owner may create objects in schema "wed_sql": %', stranger
+            using errcode = 'insufficient_privilege', hint = 'REVOKE CREATE ON SCHEMA wed_sql FROM ' || stranger || '.';
+    end if;
+
     select pg_describe_object(classid, objid, 0) into stranger
       from pg_depend
      where refclassid = 'pg_namespace'::regclass

@@ -1,13 +1,13 @@
 -- What a flow's tables must be for its guard and the follower, and what keeps them so. wed_flow is its owner's: he may
 -- put indexes, constraints and triggers of his own on it, but cannot take the guard off.
 
-create function wed_sql.in_own_ddl() returns boolean
-    language c stable parallel unsafe
+create function wed_sql.in_own_ddl(wed_flow regclass) returns boolean
+    language c strict stable parallel unsafe
     as 'MODULE_PATHNAME', 'wed_in_own_ddl';
 
-revoke all on function wed_sql.in_own_ddl() from public;
+revoke all on function wed_sql.in_own_ddl(regclass) from public;
 
-comment on function wed_sql.in_own_ddl() is 'Whether wed_sql itself is altering a wed_flow, for a change of wed_attr.';
+comment on function wed_sql.in_own_ddl(regclass) is 'Whether wed_sql itself is altering this wed_flow, for a change of wed_attr.';
 
 create function wed_sql.flaws(f wed_sql.flow) returns setof text
     language sql stable
@@ -42,6 +42,11 @@ as $$
                 where not exists (select from pg_attribute a
                                    where a.attrelid = c.oid and a.attname = k.name and not a.attisdropped
                                      and a.atttypid = k.type and a.attnotnull and a.attidentity = k.identity::"char")
+               union all
+               select 'the default of column "' || a.attname || '" calls a function that is not PostgreSQL''s'
+                 from pg_attrdef d join pg_attribute a on a.attrelid = d.adrelid and a.attnum = d.adnum,
+                      regexp_matches(d.adbin::text, ':(?:funcid|opfuncid) (\d+)', 'g') called
+                where d.adrelid = c.oid and a.attgenerated = '' and called[1]::bigint >= 16384
                union all
                -- bits of tgtype: row 1, before 2, insert 4, delete 8, update 16, truncate 32
                select 'trigger "' || k.name || '" is not as wed_sql made it'
@@ -94,7 +99,7 @@ begin
         return;
     end if;
     select x into flaw from wed_sql.flaws(f) x limit 1;
-    if flaw is null and not wed_sql.in_own_ddl() then
+    if flaw is null and not wed_sql.in_own_ddl(f.wed_flow) then
         select x into flaw from wed_sql.attribute_flaws(f) x limit 1;
     end if;
     if flaw is not null then
@@ -108,6 +113,73 @@ $$;
 revoke all on function wed_sql.refuse_flaws(wed_sql.flow, text) from public;
 
 comment on function wed_sql.refuse_flaws(wed_sql.flow, text) is 'Refuses (WED15) a command that has left wed_flow other than the flow needs it.';
+
+-- Whoever owns wed_flow is the flow's owner: with all the rights that come with it, and nobody else with any of them.
+create function wed_sql.follow_owner(f wed_sql.flow) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    schema name;
+    owner oid;
+    kept oid;
+    others text;
+begin
+    select n.nspname, t.relowner, c.relowner into strict schema, owner, kept
+      from pg_class t, pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where t.oid = f.wed_flow and c.oid = f.wed_trig;
+    -- only owners have these with grant option
+    select string_agg(distinct quote_ident(pg_get_userbyid(a.grantee)), ', ') into others
+      from pg_class c, aclexplode(c.relacl) a
+     where c.oid in (f.wed_attr, f.wed_trig) and a.is_grantable and a.privilege_type = 'INSERT'
+       and a.grantor = c.relowner and a.grantee not in (0, owner, kept);
+    if others is null and (owner = kept or has_table_privilege(owner, f.wed_trig, 'insert with grant option')) then
+        return;
+    end if;
+    if others is not null then
+        execute format('revoke all on %s, %s, %s, %s, %I.wed_instance from %s cascade',
+                       f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace, schema, others);
+        execute format('revoke all on schema %I from %s cascade', schema, others);
+    end if;
+    perform wed_sql.grant_to_owner(schema, pg_get_userbyid(owner));
+end
+$$;
+
+revoke all on function wed_sql.follow_owner(wed_sql.flow) from public;
+
+comment on function wed_sql.follow_owner(wed_sql.flow) is 'Gives the other tables of a flow to the present owner of wed_flow, and takes them from a former one.';
+
+create function wed_sql.follow_owners() returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select wed_sql.follow_owner(f) from wed_sql.flow f join pg_class c on c.oid = f.wed_flow
+$$;
+
+revoke all on function wed_sql.follow_owners() from public;
+
+comment on function wed_sql.follow_owners() is 'The same for every flow, after REASSIGN OWNED.';
+
+create function wed_sql.check_rewritten() returns event_trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- 4: the type of a column is altered, and USING can give it any value
+    if pg_event_trigger_table_rewrite_reason() & 4 <> 0
+       and not wed_sql.in_own_ddl(pg_event_trigger_table_rewrite_oid())
+       and exists (select from wed_sql.flow where wed_flow = pg_event_trigger_table_rewrite_oid())
+    then
+        raise exception '% would rewrite the instances of table %', tg_tag, pg_event_trigger_table_rewrite_oid()::regclass
+            using errcode = 'WED15', hint = 'Change atype in wed_attr: that keeps the values.';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.check_rewritten() from public;
+
+comment on function wed_sql.check_rewritten() is
+'Event trigger: refuses to rewrite the WED-states of a wed_flow, which no guard would see.';
 
 create function wed_sql.check_altered() returns event_trigger
     language plpgsql security definer
@@ -124,9 +196,15 @@ begin
                      from pg_event_trigger_ddl_commands() o
                      left join pg_trigger t on o.classid = 'pg_trigger'::regclass and t.oid = o.objid
                      left join pg_rewrite r on o.classid = 'pg_rewrite'::regclass and r.oid = o.objid
-                     left join pg_policy p on o.classid = 'pg_policy'::regclass and p.oid = o.objid)
+                     left join pg_policy p on o.classid = 'pg_policy'::regclass and p.oid = o.objid
+                    union all
+                   select i.inhparent
+                     from pg_event_trigger_ddl_commands() o
+                     join pg_inherits i on i.inhrelid = o.objid
+                    where o.classid = 'pg_class'::regclass)
     loop
         perform wed_sql.refuse_flaws(f, tg_tag);
+        perform wed_sql.follow_owner(f);
         perform wed_sql.grant_columns(f, w.role)
            from (select distinct role from wed_sql.worker where flow_id = f.flow_id) w
            join pg_roles r on r.oid = w.role;
@@ -155,7 +233,7 @@ begin
          where o.classid = 'pg_class'::regclass
     loop
         if exists (select from pg_class where oid = f.wed_flow) then
-            if wed_sql.in_own_ddl() or not exists (
+            if wed_sql.in_own_ddl(f.wed_flow) or not exists (
                 select from pg_event_trigger_dropped_objects() o
                  where o.classid = 'pg_class'::regclass and o.objsubid = 0
                    and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace))
@@ -220,12 +298,15 @@ revoke all on function wed_sql.drop_rest(wed_sql.flow, name) from public;
 
 comment on function wed_sql.drop_rest(wed_sql.flow, name) is 'Drops what is left of a flow whose wed_flow was dropped, and its schema if nothing else is in it.';
 
+-- whatever the command: ALTER VIEW, ALTER TYPE and others alter tables, too
 create event trigger wed_sql_altered on ddl_command_end
-    when tag in ('ALTER TABLE', 'CREATE TRIGGER', 'ALTER TRIGGER', 'CREATE RULE', 'ALTER RULE', 'ALTER POLICY')
     execute function wed_sql.check_altered();
+create event trigger wed_sql_rewritten on table_rewrite
+    execute function wed_sql.check_rewritten();
 create event trigger wed_sql_dropped on sql_drop
     execute function wed_sql.check_dropped();
 
 -- also where replication roles switch off the others
 alter event trigger wed_sql_altered enable always;
+alter event trigger wed_sql_rewritten enable always;
 alter event trigger wed_sql_dropped enable always;

@@ -16,7 +16,7 @@ select pg_catalog.pg_extension_config_dump('wed_sql.worker',
 grant select on wed_sql.worker to pg_monitor;
 
 create function wed_sql.may_perform(role oid, wed_flow regclass, trname text) returns boolean
-    language c strict stable parallel safe
+    language c strict stable parallel unsafe
     as 'MODULE_PATHNAME', 'wed_may_perform_sql';
 
 comment on function wed_sql.may_perform(oid, regclass, text) is
@@ -26,18 +26,18 @@ revoke all on function wed_sql.may_perform(oid, regclass, text) from public;
 grant execute on function wed_sql.may_perform(oid, regclass, text) to pg_monitor;
 
 create function wed_sql.visible_transitions(wed_flow regclass) returns text[]
-    language c strict stable parallel safe
+    language c strict stable parallel unsafe
     as 'MODULE_PATHNAME', 'wed_visible_transitions';
 
 comment on function wed_sql.visible_transitions(regclass) is
 'WED-transitions whose jobs the current user may see; null for all. For row security policies.';
 
-create function wed_sql.has_visible_job(wed_flow regclass, wid bigint, stamp wed_sql.stamp) returns boolean
-    language c strict stable parallel safe
+create function wed_sql.has_visible_job(wed_flow regclass, wid bigint) returns boolean
+    language c strict stable parallel unsafe
     as 'MODULE_PATHNAME', 'wed_has_visible_job';
 
-comment on function wed_sql.has_visible_job(regclass, bigint, wed_sql.stamp) is
-'Whether a job of the instance is pending that the current user may perform. For row security policies.';
+comment on function wed_sql.has_visible_job(regclass, bigint) is
+'Whether a job of the instance is pending that the current user may perform, or this transaction has performed one. For row security policies.';
 
 create function wed_sql.flow_of_owner(name text, caller name) returns wed_sql.flow
     language plpgsql
@@ -157,7 +157,7 @@ begin
     perform wed_sql.lock_flow(f);
     execute format('create policy wed_sql_worker on %1$s
                         using ((select wed_sql.visible_transitions(%1$L)) is null
-                               or wed_sql.has_visible_job(%1$L, wid, _stamp))
+                               or wed_sql.has_visible_job(%1$L, wid))
                         with check (true)', f.wed_flow);
     execute format('alter table %s enable row level security', f.wed_flow);
     execute format('create policy wed_sql_worker on %s
@@ -178,6 +178,7 @@ create function wed_sql.grant_worker_for(flow text, transition text, role name, 
 as $$
 declare
     f wed_sql.flow := wed_sql.flow_of_owner(flow, caller);
+    owner name;
     known text;
 begin
     perform wed_sql.check_role(role);
@@ -191,6 +192,11 @@ begin
             using errcode = 'undefined_object', hint = format('It has %s.', coalesce(known || ', _EXCPT', '_EXCPT'));
     end if;
 
+    select pg_get_userbyid(relowner) into strict owner from pg_class where oid = f.wed_flow;
+    if pg_has_role(role, owner, 'usage') then
+        raise notice 'role "%" has the rights of the owner of WED-flow "%" already', role, flow;
+        return;
+    end if;
     perform wed_sql.show_workers_their_own(f);
     delete from wed_sql.worker w where not exists (select from pg_roles r where r.oid = w.role);
     insert into wed_sql.worker values (f.flow_id, transition, quote_ident(role)::regrole) on conflict do nothing;

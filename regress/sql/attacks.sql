@@ -63,12 +63,18 @@ select 'a' || i, 'a' || i, format('n = %s and %s', i, attack)
     /* 26 */ $$mal.run('alter table trap.wed_flow disable trigger all')$$,
     /* 27 */ $$mal.run('load ''plpgsql''')$$,
     /* 28 */ $$n / 0 = 1$$,
-    /* 29 */ $$mal.run('select wed_sql.execute_as_owner(''pg_class'', ''select 1'')')$$
+    /* 29 */ $$mal.run('select wed_sql.execute_as_owner(''pg_class'', ''select 1'')')$$,
+    /* 30 */ $$mal.run('select pg_advisory_lock(3, 3)')$$,
+    /* 31 */ $$mal.run('select pg_advisory_unlock_all()')$$,
+    /* 32 */ $$wed_sql.try_lock(1, 1)$$,
+    /* 33 */ $$mal.run('set constraints all immediate')$$,
+    /* 34 */ $$mal.run('deallocate all')$$,
+    /* 35 */ $$mal.run('move next in superusers_cursor')$$
   ]) with ordinality a(attack, i);
 reset role;
 select rolsuper from pg_roles where rolname = 'wed_sql_mallory';
 set client_min_messages = error;
-insert into wed_flow (n) select generate_series(0, 29);
+insert into wed_flow (n) select generate_series(0, 35);
 reset client_min_messages;
 -- each is an exception of its own instance, and tells why
 select (state ->> 'n')::int as n, status, trf, substring(error from 'SQLSTATE (.....)') as code,
@@ -114,6 +120,18 @@ reset role;
 insert into wed_flow (n) values (50), (51), (52), (53);
 select (state ->> 'n')::int as n, trf, status, substring(error from 'SQLSTATE (.....)') as code
   from pg_temp.trace() where (state ->> 'n')::int between 50 and 59 order by 1;
+-- domains with collations that do not fit together: that fails, and is found out before
+set role wed_sql_mallory;
+create domain mal.c as text collate "C";
+create domain mal.p as text collate "POSIX";
+insert into wed_attr (aname, atype) values ('c', 'mal.c'), ('p', 'mal.p');
+insert into wed_trig (tgname, trname, cpred) values ('collation', 'collation', 'n = 54 and c < p');
+reset role;
+insert into wed_flow (n, c, p) values (54, 'a', 'b');
+select status, trf, substring(error from 'SQLSTATE (.....)') as code from pg_temp.trace() where state ->> 'n' = '54';
+delete from wed_trig where tgname = 'collation';
+select * from pg_temp.refused($$create type pg_temp.fleeting as enum ('x'); insert into trap.wed_attr (aname, atype) values ('f', 'pg_temp.fleeting')$$) \gx
+select * from pg_temp.refused($$insert into trap.wed_attr (aname, atype) values ('s', 'wed_sql.stamp')$$) \gx
 -- a domain of his as an attribute, with a default and rows to check: added as the owner
 \set VERBOSITY sqlstate
 insert into wed_attr (aname, adv, atype) values ('d', '1', 'mal.small');

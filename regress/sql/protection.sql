@@ -3,7 +3,7 @@
 \i regress/include/tools.psql
 \set ECHO all
 set client_min_messages = error;
-drop role if exists wed_sql_owner;
+drop role if exists wed_sql_owner, wed_sql_heir;
 reset client_min_messages;
 create role wed_sql_owner;
 do $$ begin execute format('grant create on database %I to wed_sql_owner', current_database()); end $$;
@@ -15,6 +15,8 @@ insert into wed_attr (aname, atype) values ('n', 'integer');
 insert into wed_trig (trname, cpred) values ('go', 'n > 0');
 insert into wed_flow (n) values (1);
 
+create schema kept_code;
+create function kept_code.four() returns integer language sql as 'select 4';
 -- the commands that would break it
 create function pg_temp.tried(command text) returns text language plpgsql as $$
 declare
@@ -51,6 +53,13 @@ select command, pg_temp.tried(command) from unnest(array[
     'alter table wed_flow force row level security',
     'alter table wed_flow drop constraint wed_flow_pkey',
     'create rule r as on update to wed_flow do instead nothing',
+    'create table child () inherits (wed_flow)',
+    'alter table wed_flow alter n type integer using 4711',
+    'alter table wed_flow alter n set default kept_code.four()',
+    'alter view wed_flow rename column n to m',
+    'alter index wed_flow rename to flow',
+    'alter type wed_flow rename attribute n to m',
+    'alter foreign table wed_flow rename column wid to id',
     'truncate wed_flow',
     'truncate wed_flow cascade',
     'truncate job_pool',
@@ -69,10 +78,6 @@ select command, pg_temp.tried(command) from unnest(array[
     'drop schema kept cascade'
 ]) command \gx
 
--- a child would have rows that no guard has seen
-create table child () inherits (wed_flow);
-select pg_temp.tried('insert into wed_flow (n) values (1)');
-drop table child;
 -- those that do no harm
 select command, pg_temp.tried(command) from unnest(array[
     'create index mine on wed_flow (n)',
@@ -104,6 +109,7 @@ select command, pg_temp.tried(command) from unnest(array[
     'drop trigger zz_guard on wed_flow',
     'drop publication wed_sql',
     'drop function wed_sql.guard() cascade',
+    'create table child () inherits (wed_flow)',
     'drop event trigger wed_sql_dropped'
 ]) command;
 alter schema kept rename to moved;
@@ -138,5 +144,31 @@ select nspname from pg_namespace where nspname = 'kept';
 rollback;
 select pg_temp.perform(1, 'go', 'n = 4');
 select wed_sql.drop_flow('kept');
-drop owned by wed_sql_owner;
-drop role wed_sql_owner;
+
+-- a flow that changes hands is the new owner's, and nobody else's
+create role wed_sql_heir;
+set role wed_sql_owner;
+select wed_sql.create_flow('left');
+reset role;
+alter table "left".wed_flow owner to wed_sql_heir;
+set role wed_sql_owner;
+select pg_temp.tried($$insert into "left".wed_trig (trname, cpred) values ('t', 'true')$$);
+reset role;
+set role wed_sql_heir;
+insert into "left".wed_attr (aname) values ('a');
+insert into "left".wed_trig (trname, cpred) values ('go', 'a is null');
+insert into "left".wed_flow default values;
+create table "left".mine ();
+reset role;
+reassign owned by wed_sql_heir to wed_sql_owner;
+set role wed_sql_heir;
+select pg_temp.tried('select from "left".wed_trig');
+reset role;
+set role wed_sql_owner;
+insert into "left".wed_trig (trname, cpred) values ('stay', 'true');
+drop table "left".mine;
+reset role;
+select wed_sql.drop_flow('left');
+
+drop owned by wed_sql_owner, wed_sql_heir;
+drop role wed_sql_owner, wed_sql_heir;

@@ -13,6 +13,7 @@ my $limit = 17 * 1024 * 1024;	 # of a file, in bytes: WAL segments must fit
 my $states = 1500;
 
 my $node = new_server('apart');
+# No session under the limit may have to write the pages of another database: so many buffers.
 $node->append_conf('postgresql.conf', <<CONF);
 wed_sql.conninfo = 'user=wed_engine'
 wed_sql.discovery_interval = 1h
@@ -20,6 +21,7 @@ max_connections = 60
 max_wal_senders = 20
 max_replication_slots = 20
 fsync = off
+shared_buffers = 256MB
 autovacuum = off
 CONF
 $node->start;
