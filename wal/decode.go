@@ -214,7 +214,9 @@ func (d *decoder) row(b []byte) error {
 	}
 	var err error
 	if v.Wid, err = strconv.ParseInt(string(values[rel.wid].text), 10, 64); err != nil {
-		return fmt.Errorf("relation %s: wid: %w", rel.name, err)
+		// A table that is not as its flow needs it stops no other flow.
+		d.stray(rel.name, fmt.Errorf("wid: %w", err))
+		return nil
 	}
 	if values[rel.stamp].kind != datumText {
 		d.stray(rel.name, fmt.Errorf("instance %d has no stamp", v.Wid))
