@@ -165,6 +165,20 @@ insert into wed_flow (n) values (60);
 select trf from pg_temp.trace() where state ->> 'n' = '60';
 table public.loot;
 
+-- an index of his, which the planner evaluates for whoever reads the table: not for the follower
+set role wed_sql_mallory;
+create function mal.always() returns boolean language sql immutable as 'select true';
+create index lure on wed_flow (n) where mal.always();
+create or replace function mal.always() returns boolean language plpgsql immutable as $$
+begin raise exception 'run as %', current_user; end $$;
+reset role;
+do $$ begin perform count(*) from trap.wed_flow where n > 0; exception when others then raise notice '%', sqlerrm; end $$;
+select count(*) > 0 as read from wed_sql.states((select flow_id from wed_sql.flow where wed_flow = 'trap.wed_flow'::regclass),
+    array(select distinct wid from trap.wed_trace), 1000000);
+set role wed_sql_mallory;
+drop index lure;
+reset role;
+
 select wed_sql.drop_flow('trap');
 drop table public.loot;
 set client_min_messages = error;
