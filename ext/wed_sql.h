@@ -18,6 +18,7 @@
 #include "access/xlogdefs.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
+#include "nodes/nodes.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
@@ -135,6 +136,7 @@ extern WedFlow *wed_flow_reread(Relation wed_flow);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
 
 /* condition.c */
+extern Node *wed_analyze_condition(Relation wed_flow, const char *predicate, bool *has_sublinks);
 extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation wed_flow,
 												  const char *predicate, const char *label);
 extern bool wed_condition_is_broken(const struct WedCondition *condition);
