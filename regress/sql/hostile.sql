@@ -52,6 +52,7 @@ select * from pg_temp.refused('alter table trap.wed_flow disable trigger zz_guar
 reset role;
 alter event trigger wed_sql_altered disable;
 alter event trigger wed_sql_rewritten disable;
+alter event trigger wed_sql_dropped disable;
 alter table wed_flow alter _stamp drop not null;
 alter table wed_flow disable trigger zz_guard;
 insert into wed_flow (n) values (99);
@@ -65,6 +66,7 @@ alter table wed_flow enable always trigger zz_guard;
 select * from pg_temp.refused('update trap.wed_flow set n = 1 where n = 99') \gx
 alter event trigger wed_sql_altered enable always;
 alter event trigger wed_sql_rewritten enable always;
+alter event trigger wed_sql_dropped enable always;
 create view wed_instance as select;
 select wed_sql.drop_flow('trap');
 
