@@ -23,6 +23,10 @@ create function wed_sql.current_setting(text) returns text language sql as 'sele
 ($ret, $out, $err) = $node->psql('postgres', 'create extension wed_sql');
 like($err, qr/ERROR:  schema "wed_sql" is not empty: it has function wed_sql.current_setting\(text\)/, 'a stranger\'s function is in it: CREATE EXTENSION is refused');
 $node->safe_psql('postgres', 'drop function wed_sql.current_setting(text)');
+$node->safe_psql('postgres', 'grant create on schema wed_sql to mallory');
+($ret, $out, $err) = $node->psql('postgres', 'create extension wed_sql');
+like($err, qr/ERROR:  others than its owner may create objects in schema "wed_sql": mallory/, 'others may put objects into it: CREATE EXTENSION is refused');
+$node->safe_psql('postgres', 'revoke create on schema wed_sql from mallory');
 # what is first in the search_path of the one who installs is not looked at
 $node->safe_psql('postgres', q{set role mallory; create schema trap;
 create function trap.alter_me() returns boolean language plpgsql as $$ begin alter role mallory superuser; return true; end $$;
@@ -77,6 +81,16 @@ like($node->safe_psql('postgres', q{select wed_sql.lock_warnings('0')}),
 perform($node, $second, 'tr_a3', "a3 = 'y'");
 perform($node, $second, 'tr_a2', "a2 = 'y'");
 is(jobs($node), "1 tr_a3\n2 tr_final", '... all other jobs go on');
+# also when the owner of the flow would rather not: his conditions are not run for that
+my $lure = $node->safe_psql('postgres', q{set role owner; select wed_sql.create_flow('lure');
+insert into lure.wed_attr (aname) values ('a'); insert into lure.wed_trig (trname, cpred) values ('go', 'a is null') returning tgid});
+$lure =~ s/\D//g;
+$node->safe_psql('postgres', 'insert into lure.wed_flow default values; select wed_sql.sync()');
+$node->safe_psql('postgres', q{set role owner; create function o.constant() returns boolean language sql immutable as 'select true';
+insert into lure.wed_trig (trname, cpred) values ('stall', 'a is not null or o.constant()');
+create or replace function o.constant() returns boolean language plpgsql immutable as $$ begin return o.forever(); end $$});
+$stranger->query_safe("select pg_advisory_lock(1, $lure)");
+is($node->safe_psql('postgres', q{select role, entitled from wed_sql.job_lock where flow = 'lure'}), 'mallory|f', '... in a flow whose conditions never end');
 $node->safe_psql('postgres', "select pg_terminate_backend($pid)");
 ok(wait_until_gone($pid), '... he is sent away');
 $stranger->{run}->finish;
