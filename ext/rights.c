@@ -65,15 +65,15 @@ is_own_job(const WedFlow *flow, int32 tgid, const char *trname, void *arg)
 }
 
 bool
-wed_may_perform(const WedFlow *flow, Oid user, const char *trname)
-{
-	return has_privilege(flow, user, ACL_UPDATE) || is_granted(flow, user, trname);
-}
-
-bool
 wed_may_perform_all(const WedFlow *flow, Oid user)
 {
 	return has_privilege(flow, user, ACL_UPDATE);
+}
+
+bool
+wed_may_perform(const WedFlow *flow, Oid user, const char *trname)
+{
+	return wed_may_perform_all(flow, user) || is_granted(flow, user, trname);
 }
 
 /*

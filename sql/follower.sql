@@ -253,7 +253,7 @@ create function wed_sql.grant_flow_to_engine(f wed_sql.flow) returns void
 as $$
 declare
     roles text := (select string_agg(role::text, ', ') from wed_sql.engine_role);
-    schema name := (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = f.job_pool);
+    schema text := wed_sql.flow_name(f);
 begin
     if exists (select from pg_policy where polrelid = f.job_pool and polname = 'wed_sql_engine') then
         execute format('drop policy wed_sql_engine on %s', f.job_pool);
@@ -315,8 +315,7 @@ begin
     loop
         perform wed_sql.grant_flow_to_engine(f);
         execute format('revoke all on %s, %s from %s', f.job_pool, f.wed_trace, role);
-        execute format('revoke usage on schema %I from %s',
-                       (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = f.job_pool), role);
+        execute format('revoke usage on schema %I from %s', wed_sql.flow_name(f), role);
     end loop;
 end
 $$;

@@ -233,21 +233,17 @@ begin
          where o.classid = 'pg_class'::regclass
     loop
         if exists (select from pg_class where oid = f.wed_flow) then
-            if wed_sql.in_own_ddl(f.wed_flow) or not exists (
-                select from pg_event_trigger_dropped_objects() o
-                 where o.classid = 'pg_class'::regclass and o.objsubid = 0
-                   and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace))
-            then
-                perform wed_sql.refuse_flaws(f, tg_tag);
-                continue;
-            end if;
             select o.object_identity into gone
               from pg_event_trigger_dropped_objects() o
              where o.classid = 'pg_class'::regclass and o.objsubid = 0
                and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace)
              limit 1;
-            raise exception 'table % cannot be dropped: a WED-flow needs it', gone
-                using errcode = 'WED15', hint = 'wed_sql.drop_flow() removes a whole flow.';
+            if found then
+                raise exception 'table % cannot be dropped: a WED-flow needs it', gone
+                    using errcode = 'WED15', hint = 'wed_sql.drop_flow() removes a whole flow.';
+            end if;
+            perform wed_sql.refuse_flaws(f, tg_tag);
+            continue;
         end if;
         perform wed_sql.drop_rest(f, (select o.schema_name from pg_event_trigger_dropped_objects() o
                                        where o.classid = 'pg_class'::regclass and o.objid = f.wed_flow and o.objsubid = 0));

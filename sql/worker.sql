@@ -86,8 +86,7 @@ begin
             has_first := true;
             perform set_config('lock_timeout', '50ms', true);
             execute format('lock table %I.wed_instance, %s, %s, %s',
-                           (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = f.wed_flow),
-                           f.wed_flow, f.job_pool, f.wed_trace);
+                           wed_sql.flow_name(f), f.wed_flow, f.job_pool, f.wed_trace);
             perform set_config('lock_timeout', patience, true);
             return;
         exception when lock_not_available then
