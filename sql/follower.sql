@@ -261,6 +261,7 @@ begin
     if roles is not null then
         execute format('grant usage on schema %I to %s', schema, roles);
         execute format('grant select, insert on %s, %s to %s', f.job_pool, f.wed_trace, roles);
+        execute format('grant update, delete on %s to %s', f.job_pool, roles);
         execute format('create policy wed_sql_engine on %s to %s using (true) with check (true)', f.job_pool, roles);
     end if;
 end
@@ -284,7 +285,8 @@ begin
                   hint = format('ALTER ROLE %I LOGIN REPLICATION.', r.rolname);
     end if;
     execute format('grant usage on schema wed_sql to %s', role);
-    execute format('grant select on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed to %s', role);
+    execute format('grant select on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed, wed_sql.timer, wed_sql.signal to %s', role);
+    execute format('grant insert, update, delete on wed_sql.timer to %s', role);
     execute format('grant update on wed_sql.follower to %s', role);
     execute format('grant insert, update on wed_sql.followed to %s', role);
     execute format('grant execute on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
@@ -307,7 +309,7 @@ as $$
 declare
     f wed_sql.flow;
 begin
-    execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed from %s', role);
+    execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed, wed_sql.timer, wed_sql.signal from %s', role);
     execute format('revoke all on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
         wed_sql.current_value(integer, bigint, text), wed_sql.warnings() from %s', role);
