@@ -68,8 +68,8 @@ wed_operation_on(Oid wed_flow, int64 wid)
  */
 
 /* "a = 1, b = 2" as a statement that writes one instance, $1. */
-static char *
-update_statement(Relation wed_flow, const char *set_clause, const char *returning)
+char *
+wed_update_statement(Relation wed_flow, const char *set_clause, const char *returning)
 {
 	return psprintf("update only %s set %s\n where wid operator(pg_catalog.=) $1%s",
 					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(wed_flow)),
@@ -77,8 +77,8 @@ update_statement(Relation wed_flow, const char *set_clause, const char *returnin
 					set_clause, returning);
 }
 
-static void
-check_one_update(const char *statement)
+void
+wed_check_one_update(const char *statement)
 {
 	List	   *raw = raw_parser(statement, RAW_PARSE_DEFAULT);
 
@@ -127,12 +127,12 @@ static void
 execute_update(void *arg)
 {
 	Update	   *update = arg;
-	char	   *statement = update_statement(update->wed_flow, update->set_clause, " returning _stamp");
+	char	   *statement = wed_update_statement(update->wed_flow, update->set_clause, " returning _stamp");
 	Oid			type = INT8OID;
 	Datum		wid = Int64GetDatum(update->wid);
 	int			outcome;
 
-	check_one_update(statement);
+	wed_check_one_update(statement);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (update->lock_timeout != NULL)
@@ -388,7 +388,7 @@ analyze_update(void *arg)
 	ClauseCheck *check = arg;
 	Oid			type = INT8OID;
 
-	check_one_update(check->statement);
+	wed_check_one_update(check->statement);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_prepare(check->statement, 1, &type) == NULL)
@@ -406,7 +406,7 @@ wed_check_set_clause(PG_FUNCTION_ARGS)
 	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
 	ClauseCheck check;
 
-	check.statement = update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
+	check.statement = wed_update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
 	wed_run_as_owner(wed_flow->rd_rel->relowner, analyze_update, &check);
 	table_close(wed_flow, NoLock);
 	PG_RETURN_VOID();
