@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "wed_sql.h"
+#include "holder.h"
 
 #include "access/transam.h"
 #include "access/xact.h"
@@ -32,11 +32,22 @@ PG_FUNCTION_INFO_V1(wed_await_transactions);
  * tgid). The bits above 32 go where PostgreSQL tells its two kinds of advisory
  * locks apart, so that a large wid has a lock that nothing else can take.
  */
-static void
-set_job_locktag(LOCKTAG *tag, int64 wid, int32 tgid)
+void
+wed_set_job_locktag(LOCKTAG *tag, int64 wid, int32 tgid)
 {
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) wid, (uint32) tgid,
 						 (uint16) (TWO_KEYS + (wid >> 32)));
+}
+
+/* Whether a lock of this database may be that of a job, and of which one. */
+bool
+wed_job_of_locktag(const LOCKTAG *tag, int64 *wid, int32 *tgid)
+{
+	if (tag->locktag_type != LOCKTAG_ADVISORY || tag->locktag_field4 < TWO_KEYS)
+		return false;
+	*wid = (int64) (tag->locktag_field4 - TWO_KEYS) << 32 | tag->locktag_field2;
+	*tgid = (int32) tag->locktag_field3;
+	return true;
 }
 
 bool
@@ -55,7 +66,7 @@ wed_job_lock_held(int64 wid, int32 tgid)
 
 	if (!wed_is_lockable(wid))
 		return false;
-	set_job_locktag(&tag, wid, tgid);
+	wed_set_job_locktag(&tag, wid, tgid);
 	return LockHeldByMe(&tag, ExclusiveLock, false);
 }
 
@@ -76,7 +87,7 @@ wed_try_lock(PG_FUNCTION_ARGS)
 	wed_refuse_if_confined("take or release advisory locks");
 	if (!wed_may_lock_job(wid, tgid))
 		PG_RETURN_BOOL(false);
-	set_job_locktag(&tag, wid, tgid);
+	wed_set_job_locktag(&tag, wid, tgid);
 	PG_RETURN_BOOL(LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL);
 }
 

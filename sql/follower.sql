@@ -198,6 +198,7 @@ begin
      where w.since is null
      order by f.flow_id;
     return query select * from wed_sql.lock_warnings();
+    return query select * from wed_sql.timeout_warnings();
 end
 $$;
 
@@ -289,7 +290,8 @@ begin
     execute format('grant insert, update on wed_sql.followed to %s', role);
     execute format('grant execute on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
-        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() to %s', role);
+        wed_sql.current_value(integer, bigint, text), wed_sql.warnings(),
+        wed_sql.end_overdue(boolean), wed_sql.count_lost_jobs() to %s', role);
     perform wed_sql.grant_flow_to_engine(f) from wed_sql.flow f where exists (select from pg_class where oid = f.job_pool);
     perform wed_sql.discover();
 end
@@ -310,7 +312,8 @@ begin
     execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed from %s', role);
     execute format('revoke all on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
-        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() from %s', role);
+        wed_sql.current_value(integer, bigint, text), wed_sql.warnings(),
+        wed_sql.end_overdue(boolean), wed_sql.count_lost_jobs() from %s', role);
     for f in select flow.* from wed_sql.flow join pg_class c on c.oid = flow.job_pool
     loop
         perform wed_sql.grant_flow_to_engine(f);
