@@ -20,6 +20,7 @@
 
 PG_FUNCTION_INFO_V1(wed_try_lock);
 PG_FUNCTION_INFO_V1(wed_await_transactions);
+PG_FUNCTION_INFO_V1(wed_any_running);
 
 /* pg_advisory_xact_lock(int, int) marks its locks so */
 #define TWO_KEYS 2
@@ -70,6 +71,16 @@ wed_job_lock_held(int64 wid, int32 tgid)
 	return LockHeldByMe(&tag, ExclusiveLock, false);
 }
 
+/* For who has the right to it anyway; false if another session has the lock. */
+bool
+wed_take_job_lock(int64 wid, int32 tgid)
+{
+	LOCKTAG		tag;
+
+	wed_set_job_locktag(&tag, wid, tgid);
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
 /*
  * wed_sql.try_lock(wid bigint, tgid integer) -> boolean
  */
@@ -78,7 +89,6 @@ wed_try_lock(PG_FUNCTION_ARGS)
 {
 	int64		wid = PG_GETARG_INT64(0);
 	int32		tgid = PG_GETARG_INT32(1);
-	LOCKTAG		tag;
 
 	if (!wed_is_lockable(wid))
 		ereport(ERROR,
@@ -87,8 +97,7 @@ wed_try_lock(PG_FUNCTION_ARGS)
 	wed_refuse_if_confined("take or release advisory locks");
 	if (!wed_may_lock_job(wid, tgid))
 		PG_RETURN_BOOL(false);
-	wed_set_job_locktag(&tag, wid, tgid);
-	PG_RETURN_BOOL(LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL);
+	PG_RETURN_BOOL(wed_take_job_lock(wid, tgid));
 }
 
 /*
@@ -115,4 +124,28 @@ wed_await_transactions(PG_FUNCTION_ARGS)
 			XactLockTableWait(xid, NULL, NULL, XLTW_None);
 	}
 	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.any_running(xids xid[]) -> boolean: whether one of them has not ended
+ * yet, for those who do not wait.
+ */
+Datum
+wed_any_running(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	Datum	   *xids;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, XIDOID, sizeof(TransactionId), true, TYPALIGN_INT,
+					  &xids, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		TransactionId xid = nulls[i] ? InvalidTransactionId : DatumGetTransactionId(xids[i]);
+
+		if (TransactionIdIsNormal(xid) && TransactionIdIsInProgress(xid))
+			PG_RETURN_BOOL(true);
+	}
+	PG_RETURN_BOOL(false);
 }

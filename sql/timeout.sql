@@ -32,6 +32,14 @@ revoke all on function wed_sql.end_holder(bigint, integer, integer, bigint, time
 comment on function wed_sql.end_holder(bigint, integer, integer, bigint, timestamp with time zone) is
 'Terminates a session, if it is still in this transaction, which still holds the lock of the job and is not committing, and the deadline has passed; all in one step.';
 
+create function wed_sql.any_running(xids xid[]) returns boolean
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_any_running';
+
+revoke all on function wed_sql.any_running(xid[]) from public;
+
+comment on function wed_sql.any_running(xid[]) is 'Whether one of the transactions has not ended yet.';
+
 create function wed_sql.log(message text, detail text) returns void
     language c strict volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_log';
@@ -286,9 +294,7 @@ declare
 begin
     execute format('update %s j set attempts = attempts + 1, last_error = $3 where j.wid = $1 and j.tgid = $2 returning j.trname', f.job_pool)
        into trname using wid, tgid, reason;
-    execute format('insert into %s (wid, version, tgid, trname, event, role, pid, held, detail) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)',
-                   f.wed_event)
-      using wid, version, tgid, trname, event, role, pid, held, reason;
+    perform wed_sql.record_event(f, wid, version, tgid, trname, event, role, pid, held, reason);
     perform wed_sql.notify_job(f, wid, tgid);
 end
 $$;
