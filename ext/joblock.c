@@ -88,7 +88,7 @@ give_back_job_lock(int64 wid, int32 tgid)
 {
 	LOCKTAG		tag;
 
-	set_job_locktag(&tag, wid, tgid);
+	wed_set_job_locktag(&tag, wid, tgid);
 	(void) LockRelease(&tag, ExclusiveLock, false);
 }
 
