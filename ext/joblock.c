@@ -19,6 +19,7 @@
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_try_lock);
+PG_FUNCTION_INFO_V1(wed_take_job_lock_sql);
 PG_FUNCTION_INFO_V1(wed_await_transactions);
 PG_FUNCTION_INFO_V1(wed_any_running);
 
@@ -81,23 +82,55 @@ wed_take_job_lock(int64 wid, int32 tgid)
 	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
+/* Gives back what wed_take_job_lock() has just taken. */
+static void
+give_back_job_lock(int64 wid, int32 tgid)
+{
+	LOCKTAG		tag;
+
+	wed_set_job_locktag(&tag, wid, tgid);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+/*
+ * wed_sql.take_job_lock(wid bigint, tgid integer) -> boolean
+ */
+Datum
+wed_take_job_lock_sql(PG_FUNCTION_ARGS)
+{
+	int64		wid = PG_GETARG_INT64(0);
+
+	PG_RETURN_BOOL(wed_is_lockable(wid) && wed_take_job_lock(wid, PG_GETARG_INT32(1)));
+}
+
 /*
  * wed_sql.try_lock(wid bigint, tgid integer) -> boolean
+ *
+ * The job is looked at under its lock: so a lease that was committed before is
+ * seen, and one that comes later finds the lock taken.
  */
 Datum
 wed_try_lock(PG_FUNCTION_ARGS)
 {
 	int64		wid = PG_GETARG_INT64(0);
 	int32		tgid = PG_GETARG_INT32(1);
+	WedFlow    *flow;
+	bool		pending_only;
 
 	if (!wed_is_lockable(wid))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("wid " INT64_FORMAT " is out of range", wid)));
 	wed_refuse_if_confined("take or release advisory locks");
-	if (!wed_may_lock_job(wid, tgid))
+	flow = wed_flow_to_lock(tgid, &pending_only);
+	if (!wed_take_job_lock(wid, tgid))
 		PG_RETURN_BOOL(false);
-	PG_RETURN_BOOL(wed_take_job_lock(wid, tgid));
+	if (!wed_job_is_open(flow, wid, tgid, pending_only))
+	{
+		give_back_job_lock(wid, tgid);
+		PG_RETURN_BOOL(false);
+	}
+	PG_RETURN_BOOL(true);
 }
 
 /*

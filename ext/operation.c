@@ -20,6 +20,7 @@
 #include "parser/parser.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -93,10 +94,34 @@ typedef struct Update
 	Relation	wed_flow;
 	const char *set_clause;
 	int64		wid;
+	const char *lock_timeout;	/* NULL: does not wait for the instance at all */
 	Datum		stamp;			/* out: of the state that was written, detoasted */
 	bool		found;			/* out */
+	bool		busy;			/* out: somebody else has the instance */
 	MemoryContext context;		/* for stamp */
 } Update;
+
+/* Whether the instance can be had at once; also if there is none. */
+static bool
+lock_instance(const Update *update)
+{
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(update->wid);
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
+												   RelationGetRelationName(update->wed_flow));
+	bool		exists;
+
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1 for update skip locked", table),
+							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));
+	if (SPI_processed == 1)
+		return true;
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1", table),
+							  1, &type, &wid, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "reading an instance failed: %s", SPI_result_code_string(SPI_result));
+	exists = SPI_processed == 1;
+	return !exists;
+}
 
 static void
 execute_update(void *arg)
@@ -110,6 +135,15 @@ execute_update(void *arg)
 	check_one_update(statement);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
+	if (update->lock_timeout != NULL)
+		(void) set_config_option("lock_timeout", update->lock_timeout,
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	else if (!lock_instance(update))
+	{
+		update->busy = true;
+		SPI_finish();
+		return;
+	}
 	outcome = SPI_execute_with_args(statement, 1, &type, &wid, NULL, false, 0);
 	if (outcome != SPI_OK_UPDATE_RETURNING)
 		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
@@ -200,6 +234,8 @@ wed_operate(PG_FUNCTION_ARGS)
 	update.wid = PG_GETARG_INT64(1);
 	update.set_clause = PG_ARGISNULL(4) ? "_stamp = _stamp" : text_to_cstring(PG_GETARG_TEXT_PP(4));
 	update.context = CurrentMemoryContext;
+	/* how long to wait for a worker who has the instance is the caller's to say */
+	update.lock_timeout = pstrdup(GetConfigOption("lock_timeout", false, false));
 	flow = wed_flow_get(update.wed_flow);
 
 	describe_operation(text_to_cstring(PG_GETARG_TEXT_PP(2)), &operation);
@@ -222,7 +258,7 @@ wed_operate(PG_FUNCTION_ARGS)
  * wed_sql.perform(wed_flow regclass, wid bigint, tgid integer, action text,
  * limit_ms integer) -> (outcome text, sqlstate text, error text): performs a
  * pending WED-transition by its action. The outcome is done, busy (another
- * session has the job) or failed.
+ * session has the job or the instance) or failed.
  */
 Datum
 wed_perform(PG_FUNCTION_ARGS)
@@ -230,7 +266,8 @@ wed_perform(PG_FUNCTION_ARGS)
 	Update		update = {0};
 	WedFlow    *flow;
 	int32		tgid = PG_GETARG_INT32(2);
-	int			limit = PG_GETARG_INT32(4);
+	int			rules_limit = PG_GETARG_INT32(4);
+	const int	limit = wed_action_timeout > 0 ? Min(rules_limit, wed_action_timeout) : rules_limit;
 	int			completes_before = wed_completes_tgid;
 	char	   *error;
 	int			sqlstate = 0;
@@ -260,9 +297,9 @@ wed_perform(PG_FUNCTION_ARGS)
 			wed_completes_tgid = completes_before;
 		}
 		PG_END_TRY();
-		if (error == NULL && !update.found)
+		if (error == NULL && !update.found && !update.busy)
 			refuse_unknown_instance(flow->name, update.wid);
-		values[0] = CStringGetTextDatum(error ? "failed" : "done");
+		values[0] = CStringGetTextDatum(update.busy ? "busy" : error ? "failed" : "done");
 		if (error != NULL)
 		{
 			values[1] = CStringGetTextDatum(unpack_sql_state(sqlstate));

@@ -208,37 +208,6 @@ revoke all on function wed_sql.end_overdue(boolean) from public;
 comment on function wed_sql.end_overdue(boolean) is
 'Ends each transaction that holds the lock of a pending job for longer than the job''s timeout. Returns what tells when to look again: the time of this look, how many were ended, when the next known one is to be, since when the oldest open transaction may take a lock, the shortest timeout of the pending jobs in microseconds (if probe; null: none is pending), and whether all flows could be looked at.';
 
--- Anybody may listen on any channel: the state of a flow with row security is not told, nor one that is too long.
-create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set intervalstyle = 'postgres'
-as $$
-declare
-    j record;
-    head text;
-    whole text;
-begin
-    execute format('select trname, timeout, payload::text as payload from %s where wid = $1 and tgid = $2', f.job_pool)
-       into j using wid, tgid;
-    if j.trname is null or octet_length(j.trname) > 63 then
-        return;
-    end if;
-    head := format('{"flow":%s,"wid":%s,"tgid":%s,"trname":%s,"timeout":%s', to_json(wed_sql.flow_name(f)), wid, tgid,
-                   to_json(j.trname), coalesce(to_json(j.timeout::text)::text, 'null'));
-    whole := format('%s,"payload":%s}', head, j.payload);
-    if octet_length(whole) > 7999 or (select relrowsecurity from pg_class where oid = f.wed_flow) then
-        whole := head || ',"payload_omitted":true}';
-    end if;
-    perform pg_notify(j.trname, whole);
-end
-$$;
-
-revoke all on function wed_sql.notify_job(wed_sql.flow, bigint, integer) from public;
-
-comment on function wed_sql.notify_job(wed_sql.flow, bigint, integer) is
-'Notifies the workers of a pending job, as the follower does when it is fired.';
-
 create function wed_sql.count_lost_jobs() returns integer
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -262,7 +231,7 @@ begin
                            f.job_pool)
                into j using l.wid, l.tgid, l.ended;
             continue when j.trname is null;
-            perform wed_sql.count_failed_attempt(
+            perform wed_sql.attempt_failed(
                 f, l.wid, l.tgid, j.version,
                 case when l.timed_out then 'timed out' else 'connection lost' end,
                 case when l.timed_out
@@ -282,27 +251,6 @@ revoke all on function wed_sql.count_lost_jobs() from public;
 
 comment on function wed_sql.count_lost_jobs() is
 'Counts a failed attempt for each pending job that a session has had locked when it ended, and notifies the other workers.';
-
-create function wed_sql.count_failed_attempt(
-        f wed_sql.flow, wid bigint, tgid integer, version bigint, event text, reason text, role name, pid integer, held interval)
-    returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    trname text;
-begin
-    execute format('update %s j set attempts = attempts + 1, last_error = $3 where j.wid = $1 and j.tgid = $2 returning j.trname', f.job_pool)
-       into trname using wid, tgid, reason;
-    perform wed_sql.record_event(f, wid, version, tgid, trname, event, role, pid, held, reason);
-    perform wed_sql.notify_job(f, wid, tgid);
-end
-$$;
-
-revoke all on function wed_sql.count_failed_attempt(wed_sql.flow, bigint, integer, bigint, text, text, name, integer, interval) from public;
-
-comment on function wed_sql.count_failed_attempt(wed_sql.flow, bigint, integer, bigint, text, text, name, integer, interval) is
-'Counts a failed attempt at a job, and notifies the other workers.';
 
 create function wed_sql.timeout_warnings() returns setof text
     language plpgsql stable security definer
