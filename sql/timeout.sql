@@ -264,12 +264,13 @@ begin
     select format('prepared transaction "%s" has held the lock of a job "%s" of instance %s since %s, for longer than the timeout of %s: it is not ended by itself (COMMIT PREPARED or ROLLBACK PREPARED)',
                   p.gid, r.trname, k.wid, p.prepared, r.timeout)
       from pg_prepared_xacts p
+      join pg_locks x on x.locktype = 'transactionid' and x.transactionid = p.transaction and x.pid is null and x.granted
       join (select l.virtualtransaction, l.objid::bigint as tgid,
                    (((l.objsubid + 65536) % 65536 - 2)::bigint << 32) | l.classid::bigint as wid
               from pg_locks l
              where l.locktype = 'advisory' and l.pid is null and l.objsubid not in (0, 1)
                and l.database = (select d.oid from pg_database d where d.datname = current_database())) k
-        on k.virtualtransaction = '-1/' || p.transaction::text
+        on k.virtualtransaction = x.virtualtransaction
       join wed_sql.rule r on r.tgid = k.tgid and r.valid_until = 9223372036854775807
      where p.database = current_database()
        and clock_timestamp() > p.prepared + least(r.timeout, wed_sql.longest_timeout())
