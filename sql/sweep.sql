@@ -192,7 +192,7 @@ begin
     end if;
 
     now := clock_timestamp();
-    next_due := (select min(t.due_at) from wed_sql.timer t);
+    next_due := (select min(t.due_at) from wed_sql.timer t where t.due_at < 'infinity');
     if handled = 0 and next_due < now then
         next_due := now + interval '100 milliseconds'; -- somebody else has it
     end if;
