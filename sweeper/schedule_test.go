@@ -48,6 +48,7 @@ func TestNextLook(t *testing.T) {
 			w.begin(at(0))
 			w.found(glance{now: at(0)}, true)
 		}}, at(0), at(pollInterval)},
+		{"there may be jobs of which nothing is known", []func(*watch){looked(zero, zero, 0), func(w *watch) { w.changed(at(600 * s)) }}, at(600 * s), at(600*s + pollInterval)},
 		{"what is noted during a look counts after it", []func(*watch){func(w *watch) {
 			w.begin(at(0))
 			w.jobs(at(0), 10*s)

@@ -328,3 +328,24 @@ func TestItFailsQuietlyAndRecovers(t *testing.T) {
 		})
 	}
 }
+
+func TestJobsThatTimersHaveFiredAreLookedAt(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, s *server, w *Sweeper, _ *strings.Builder, _ *string) {
+		s.after(time.Hour)
+		fires := time.Now().Add(time.Minute)
+		s.timers = []time.Time{fires}
+		s.overdue = func(probe bool) (o Overdue) {
+			if probe && !time.Now().Before(fires) {
+				o.Shortest = time.Second
+			}
+			return o
+		}
+		w.Due(fires, 7)
+		s.after(time.Minute + 2*time.Second)
+		want := time.Hour + time.Minute + pollInterval
+		if len(s.looks) < 3 || s.looks[1] != want || s.looks[2] != want+time.Second {
+			t.Errorf("looks at %v, want them at %v and a second later", s.looks, want)
+		}
+	})
+}
