@@ -158,7 +158,10 @@ begin
     ended := 0;
     complete := true;
     for held in
-        with locks as materialized (select * from wed_sql.lock_holders()),
+        with locks as materialized (
+                 select * from wed_sql.lock_holders() h
+                  -- an action has a limit of its own
+                  where not (h.application_name = 'wed_sql engine' and pg_get_userbyid(h.role) = session_user)),
              flows as materialized (
                  select t.tgid, r.flow_id
                    from (select distinct l.tgid from locks l) t
