@@ -290,6 +290,7 @@ begin
     execute format('grant execute on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
         wed_sql.current_value(integer, bigint, text), wed_sql.warnings() to %s', role);
+    execute format('grant execute on function wed_sql.add_counts(jsonb, jsonb), wed_sql.has_counted_events(), wed_sql.transition_statistics(bigint) to %s', role);
     perform wed_sql.grant_flow_to_engine(f) from wed_sql.flow f where exists (select from pg_class where oid = f.job_pool);
     perform wed_sql.discover();
 end
@@ -311,6 +312,7 @@ begin
     execute format('revoke all on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
         wed_sql.current_value(integer, bigint, text), wed_sql.warnings() from %s', role);
+    execute format('revoke all on function wed_sql.add_counts(jsonb, jsonb), wed_sql.has_counted_events(), wed_sql.transition_statistics(bigint) from %s', role);
     for f in select flow.* from wed_sql.flow join pg_class c on c.oid = flow.job_pool
     loop
         perform wed_sql.grant_flow_to_engine(f);

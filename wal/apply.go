@@ -74,6 +74,7 @@ type applier struct {
 	// missed are the instances, by flow, whose states were discarded while it heals them.
 	missed map[int32]map[int64]struct{}
 
+	meter Meter // or nil
 	muted *limiter
 	// waypoint is where the log got its last point to begin decoding from.
 	waypoint LSN
@@ -341,6 +342,7 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 			if v.heal == nil {
 				l.addState(v, out, rules, at, false)
 				l.addJobs(v, out.Fired, rules, at.time, &w.notes)
+				a.measure(w, f, v, out.Status, out.Fired, rules, batch[i].Time)
 				continue
 			}
 			// All that pend and are not in the pool, fired by whatever state that is lost.
@@ -349,6 +351,7 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 			}
 			l.addState(v, out, rules, at, v.heal.missing)
 			l.addJobs(v, without(out.Pending, v.heal.jobs), rules, at.time, &w.notes)
+			a.measure(w, f, v, out.Status, without(out.Pending, v.heal.jobs), rules, batch[i].Time)
 		}
 	}
 	if strangers > 0 {

@@ -123,7 +123,7 @@ func (h *healer) round(ctx context.Context) (err error) {
 		return fmt.Errorf("list the flows that are not followed: %w", err)
 	}
 	a := newApplier(conn, h.log, h.epoch)
-	a.dedupe, a.heals = false, true
+	a.dedupe, a.heals, a.meter = false, true, h.stream.meter
 	for _, f := range flows {
 		if f.Obstacle != "" {
 			continue // wed_sql.warnings() says so by itself

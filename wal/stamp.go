@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/wed-sql/wed_sql/fold"
 )
@@ -24,6 +25,9 @@ type Stamp struct {
 	// Transition is the name under which the job that By fired was known; nil if
 	// there is no By.
 	Transition *string
+
+	Withdrawn        []fold.Rule // pending rules that the state withdraws
+	FiredAt, BeganAt *time.Time  // of the completed job, and of the transaction that did it
 }
 
 const stampFields = 8
