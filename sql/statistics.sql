@@ -174,7 +174,7 @@ create function wed_sql.pending_jobs(most bigint default null,
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     -- a flow that is being dropped is not waited for
-    set lock_timeout = '100ms'
+    set lock_timeout = '1ms'
 as $$
 declare
     f record;
@@ -197,10 +197,10 @@ begin
         select w.flow_id, w.job_pool, coalesce(t.wids, '{}') as wids, coalesce(t.tgids, '{}') as tgids
           from wed_sql.flow w
           left join taken t on t.flow_id = w.flow_id
-         where pg_relation_size(w.job_pool) > 0
          order by w.flow_id
     loop
         begin
+            continue when coalesce(pg_relation_size(f.job_pool), 0) = 0;
             -- name after name by the index, however many jobs there are of each
             return query execute format($sql$
                 with recursive names as (
