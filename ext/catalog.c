@@ -32,7 +32,10 @@ enum
 	FLOW_WED_TRACE,
 	FLOW_EXCPT_TGID,
 	FLOW_RULES_VERSION,
-	FLOW_NATTS = FLOW_RULES_VERSION
+	FLOW_WED_EVENT,
+	FLOW_CONSISTENT,
+	FLOW_MAX_STATES,
+	FLOW_NATTS = FLOW_MAX_STATES
 };
 
 enum
@@ -48,7 +51,15 @@ enum
 	RULE_CFINAL,
 	RULE_ENABLED,
 	RULE_TIMEOUT,
-	RULE_NATTS = RULE_TIMEOUT
+	RULE_DELAY,
+	RULE_ACTION,
+	RULE_WITHDRAWABLE,
+	RULE_PRIORITY,
+	RULE_MAX_ATTEMPTS,
+	RULE_BACKOFF,
+	RULE_MAX_BACKOFF,
+	RULE_UNDO,
+	RULE_NATTS = RULE_UNDO
 };
 
 enum
@@ -111,6 +122,7 @@ wed_read_flow(WedFlow *flow, Snapshot snapshot)
 		flow->job_pool = DatumGetObjectId(values[FLOW_JOB_POOL - 1]);
 		flow->excpt_tgid = DatumGetInt32(values[FLOW_EXCPT_TGID - 1]);
 		flow->rules_version = DatumGetInt64(values[FLOW_RULES_VERSION - 1]);
+		flow->max_states = nulls[FLOW_MAX_STATES - 1] ? -1 : DatumGetInt64(values[FLOW_MAX_STATES - 1]);
 	}
 	systable_endscan(scan);
 	table_close(catalog, AccessShareLock);
@@ -170,6 +182,8 @@ wed_read_rules(WedFlow *flow, Snapshot snapshot)
 			rule->label = psprintf("condition of WED-trigger %d (\"%s\") of WED-flow \"%s\"",
 								   rule->tgid, tgname ? tgname : rule->trname, flow->name);
 		rule->predicate = TextDatumGetCString(values[RULE_CPRED - 1]);
+		rule->delayed = !nulls[RULE_DELAY - 1];
+		rule->withdrawable = DatumGetBool(values[RULE_WITHDRAWABLE - 1]);
 	}
 	systable_endscan(scan);
 	table_close(catalog, AccessShareLock);
@@ -254,6 +268,41 @@ find_flow_of_trigger(int32 tgid)
 	table_close(flows, AccessShareLock);
 	table_close(rules, AccessShareLock);
 	return wed_flow;
+}
+
+/*
+ * What a WED-trigger that is not in force any more was last: rule->delayed and
+ * rule->withdrawable. Jobs of it may still be pending.
+ */
+void
+wed_read_former_rule(int32 tgid, WedRule *rule)
+{
+	Relation	catalog = open_catalog("rule", RULE_NATTS);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	int64		newest = -1;
+
+	memset(rule, 0, sizeof(WedRule));
+	rule->tgid = tgid;
+	ScanKeyInit(&key, RULE_TGID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(tgid));
+	scan = systable_beginscan(catalog, index_in_schema_of(catalog, "rule_pkey"), true, snapshot, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum		values[RULE_NATTS];
+		bool		nulls[RULE_NATTS];
+
+		heap_deform_tuple(tuple, RelationGetDescr(catalog), values, nulls);
+		if (DatumGetInt64(values[RULE_VALID_FROM - 1]) <= newest)
+			continue;
+		newest = DatumGetInt64(values[RULE_VALID_FROM - 1]);
+		rule->delayed = !nulls[RULE_DELAY - 1];
+		rule->withdrawable = DatumGetBool(values[RULE_WITHDRAWABLE - 1]);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(catalog, AccessShareLock);
 }
 
 /*

@@ -7,7 +7,8 @@
  *
  * The row's lock orders the states of an instance, and each row carries what
  * pended before it and what it fired; so all that is asked here is known
- * here, and nobody waits for the engine.
+ * here, and nobody waits for the engine. A job that pends in job_pool is to be
+ * done only if the row says so, too: the pool follows the rows.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,7 +36,17 @@ enum
 {
 	JOB_WID = 1,
 	JOB_TGID,
-	JOB_TRNAME
+	JOB_TRNAME,
+	JOB_LCKID,
+	JOB_TIMEOUT,
+	JOB_PAYLOAD,
+	JOB_FIRED_AT,
+	JOB_VERSION,
+	JOB_PRIORITY,
+	JOB_ATTEMPTS,
+	JOB_LAST_ERROR,
+	JOB_AVAILABLE_AT,
+	JOB_LEASED_UNTIL
 };
 
 /* The pending jobs of an instance that this transaction has locked. */
@@ -45,6 +56,10 @@ typedef struct LockedJobs
 	int32		tgid;			/* the one to complete, 0 if none */
 	char	   *trname;
 	ItemPointerData tid;
+	TimestampTz fired_at;
+	int64		version;		/* of the state that fired it */
+	char	   *lckid;			/* of its lease, or NULL */
+	TimestampTz leased_until;
 } LockedJobs;
 
 PG_FUNCTION_INFO_V1(wed_guard);
@@ -158,6 +173,7 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
 	TupleDesc	desc = RelationGetDescr(job_pool);
 	SysScanDesc scan = begin_job_scan(flow, job_pool, wid, snapshot);
 	HeapTuple	tuple;
+	Datum		value;
 
 	jobs->count = 0;
 	jobs->tgid = 0;
@@ -174,9 +190,49 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
 			jobs->tgid = tgid;
 			jobs->trname = TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull));
 			jobs->tid = tuple->t_self;
+			jobs->fired_at = DatumGetTimestampTz(heap_getattr(tuple, JOB_FIRED_AT, desc, &isnull));
+			jobs->version = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull));
+			value = heap_getattr(tuple, JOB_LCKID, desc, &isnull);
+			jobs->lckid = isnull ? NULL : TextDatumGetCString(value);
+			value = heap_getattr(tuple, JOB_LEASED_UNTIL, desc, &isnull);
+			jobs->leased_until = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
 		}
 	}
 	systable_endscan(scan);
+}
+
+/* Who has leased a job completes it, as long as the lease lasts, and nobody else. */
+static void
+check_lease(const WedFlow *flow, int64 wid, const LockedJobs *jobs)
+{
+	bool		leased = jobs->lckid != NULL && jobs->leased_until > GetCurrentTimestamp();
+	bool		claims = wed_lckid != NULL && wed_lckid[0] != '\0';
+
+	if (claims ? leased && strcmp(jobs->lckid, wed_lckid) == 0 : !leased)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_WED_NOT_THE_LEASE),
+			 claims ?
+			 errmsg("the lease of job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" has ended",
+					jobs->trname, jobs->tgid, wid, flow->name) :
+			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is leased",
+					jobs->trname, jobs->tgid, wid, flow->name),
+			 leased ? errdetail("It is leased to another until %s.", timestamptz_to_str(jobs->leased_until)) : 0,
+			 claims ?
+			 errhint("Lease another job; extend a lease before it runs out.") :
+			 errhint("Take another job: wed_sql.try_lock() gives no lock of a leased one.")));
+}
+
+/* The state that fired a rule that pends; -1 if it does not. */
+static int64
+fired_by(const WedPending *pending, int32 tgid)
+{
+	for (int i = 0; i < pending->count; i++)
+	{
+		if (pending->tgids[i] == tgid)
+			return pending->since[i];
+	}
+	return -1;
 }
 
 /*
@@ -185,7 +241,7 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
  * some that are done.
  */
 static void
-complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
+complete_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp *stamp)
 {
 	Relation	job_pool = table_open(flow->job_pool, RowExclusiveLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -207,6 +263,10 @@ complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
 						wid, flow->name),
 				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, true)),
 				 errhint("Say which one the update completes: SET LOCAL wed_sql.completes_tgid = tgid.")));
+	/* it may have been withdrawn, and even be due again: as another job */
+	if (fired_by(pending, jobs.tgid) != jobs.version)
+		refuse_job_not_pending(flow, job_pool, wid, jobs.tgid);
+	check_lease(flow, wid, &jobs);
 
 	/* only a lock that was given up too early lets somebody else be faster */
 	if (table_tuple_delete(job_pool, &jobs.tid, GetCurrentCommandId(true), snapshot,
@@ -217,6 +277,7 @@ complete_job(const WedFlow *flow, int64 wid, WedStamp *stamp)
 	table_close(job_pool, RowExclusiveLock);
 	stamp->by = jobs.tgid;
 	stamp->trw = jobs.trname;
+	stamp->fired_at = jobs.fired_at;
 	wed_note_written(flow, wid);
 }
 
@@ -245,14 +306,97 @@ wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *arg)
 }
 
 static bool
-is_pending(const WedStamp *stamp, int32 tgid)
+is_among(int32 tgid, const int32 *tgids, int count)
 {
-	for (int i = 0; i < stamp->npending; i++)
+	for (int i = 0; i < count; i++)
 	{
-		if (stamp->pending[i] == tgid)
+		if (tgids[i] == tgid)
 			return true;
 	}
 	return false;
+}
+
+/* Whether the delay of a WED-trigger is over, and its job in the pool. */
+static bool
+has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since)
+{
+	Relation	job_pool = table_open(flow->job_pool, AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(job_pool);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		fired = false;
+	bool		isnull;
+
+	ScanKeyInit(&keys[0], JOB_WID, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(wid));
+	ScanKeyInit(&keys[1], JOB_TGID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(tgid));
+	scan = systable_beginscan(job_pool, flow->job_pool_pkey, true, snapshot, 2, keys);
+	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		fired = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull)) == since;
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(job_pool, AccessShareLock);
+	return fired;
+}
+
+static const WedRule *
+find_rule(const WedFlow *flow, int32 tgid)
+{
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		if (flow->rules[i].tgid == tgid)
+			return &flow->rules[i];
+	}
+	return NULL;
+}
+
+/* Whether what pends of a WED-trigger goes when its condition does not hold. */
+static bool
+goes_with_condition(const WedFlow *flow, int64 wid, int32 tgid, int64 since)
+{
+	const WedRule *rule = find_rule(flow, tgid);
+	WedRule		former;
+
+	if (tgid == flow->excpt_tgid)
+		return false;
+	if (rule == NULL)
+	{
+		wed_read_former_rule(tgid, &former);
+		rule = &former;
+	}
+	/* a clock that still runs stops */
+	return rule->withdrawable || (rule->delayed && !has_fired(flow, wid, tgid, since));
+}
+
+/*
+ * Decides which of those that pended before the state pend on: fills in
+ * stamp->since, and adds to stamp->withdrawn. Where no condition was evaluated,
+ * none has stopped to hold.
+ */
+static void
+withdraw(const WedFlow *flow, int64 wid, const WedPending *before, WedStamp *stamp)
+{
+	int32	   *withdrawn = palloc(sizeof(int32) * (before->count + 1));
+	int			nwithdrawn = 0;
+
+	stamp->since = palloc(sizeof(int64) * (before->count + 1));
+	stamp->nkept = 0;
+	for (int i = 0; i < before->count; i++)
+	{
+		int32		tgid = before->tgids[i];
+
+		if (tgid == stamp->by)
+			continue;
+		if (is_among(tgid, stamp->withdrawn, stamp->nwithdrawn) ||
+			(stamp->error == NULL && stamp->nundo == 0 && !is_among(tgid, stamp->matched, stamp->nmatched) &&
+			 goes_with_condition(flow, wid, tgid, before->since[i])))
+			withdrawn[nwithdrawn++] = tgid;
+		else
+			stamp->since[stamp->nkept++] = before->since[i];
+	}
+	stamp->withdrawn = withdrawn;
+	stamp->nwithdrawn = nwithdrawn;
 }
 
 /* C3: nothing but the job that wrote it may pend at a final state. */
@@ -264,7 +408,8 @@ check_nothing_else_pends(const WedFlow *flow, int64 wid, const WedStamp *stamp)
 	initStringInfo(&others);
 	for (int i = 0; i < stamp->npending; i++)
 	{
-		if (stamp->pending[i] != stamp->by)
+		if (stamp->pending[i] != stamp->by &&
+			!is_among(stamp->pending[i], stamp->withdrawn, stamp->nwithdrawn))
 			append_transition(&others, wed_transition_name(flow, stamp->pending[i]), stamp->pending[i]);
 	}
 	if (others.len > 0)
@@ -303,6 +448,19 @@ check_size(const WedFlow *flow, TupleTableSlot *state)
 				 errhint("Keep large values in a table of your own, and their keys in the state.")));
 }
 
+/* A flow whose rules fire for ever must not burn the server. */
+static void
+check_run(const WedFlow *flow, WedStamp *stamp)
+{
+	int64		most = flow->max_states >= 0 ? flow->max_states : wed_max_states;
+
+	if (most == 0 || stamp->run < most || stamp->final || stamp->error != NULL)
+		return;
+	stamp->nmatched = 0;
+	stamp->error = psprintf("the instance has gone through " INT64_FORMAT " states without an intervention (see wed_sql.max_states)",
+							stamp->run);
+}
+
 static void
 judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 {
@@ -315,6 +473,7 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 	stamp->matched = verdict.matched;
 	stamp->nmatched = verdict.nmatched;
 	stamp->error = verdict.error;
+	check_run(flow, stamp);
 }
 
 static HeapTuple
@@ -346,6 +505,7 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("wid " INT64_FORMAT " is out of range", wid),
 				 errhint("Leave it out: it is generated.")));
+	stamp.began_at = GetCurrentTransactionStartTimestamp();
 	judge_into(flow, trigger->tg_trigslot, &stamp);
 	if (!stamp.final && stamp.nmatched == 0 && stamp.error == NULL)
 		ereport(ERROR,
@@ -374,18 +534,323 @@ check_protected_columns(const WedFlow *flow, TriggerData *trigger, int64 wid)
 			 errhint("Update the WED-attributes only.")));
 }
 
+static void
+refuse_final(const WedFlow *flow, int64 wid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WED_INSTANCE_IS_FINAL),
+			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is final and cannot be changed",
+					wid, flow->name),
+			 errhint("It can be reopened after WED-attributes or WED-triggers were added or changed.")));
+}
+
+static void
+refuse_suspended(const WedFlow *flow, int64 wid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WED_INSTANCE_IS_SUSPENDED),
+			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is suspended", wid, flow->name),
+			 errhint("wed_sql.resume() has it go on.")));
+}
+
+/* The state that follows a compensating transition: the next one is due, or it is judged as any other. */
+static void
+judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before, WedStamp *stamp)
+{
+	if (before->nundo <= 1)
+	{
+		judge_into(flow, state, stamp);
+		return;
+	}
+	check_size(flow, state);
+	stamp->rules = flow->rules_version;
+	stamp->undo = before->undo + 1;
+	stamp->nundo = before->nundo - 1;
+	stamp->matched = stamp->undo;
+	stamp->nmatched = 1;
+}
+
+/* The state that a worker's transition writes, or one that reopens an instance. */
+static void
+next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp *before, WedStamp *stamp)
+{
+	WedPending	pending = {0};
+
+	if (before->status == WED_SUSPENDED)
+		refuse_suspended(flow, wid);
+	if (!before->final)
+	{
+		wed_stamp_pending_after(before, flow->excpt_tgid, &pending);
+		stamp->pending = pending.tgids;
+		stamp->npending = pending.count;
+		complete_job(flow, wid, &pending, stamp);
+		stamp->run = stamp->by == flow->excpt_tgid ? 0 : before->run + 1;
+	}
+	else if (before->rules >= flow->rules_version)
+		refuse_final(flow, wid);
+	else if (!wed_may_perform_all(flow, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to reopen instance " INT64_FORMAT " of WED-flow \"%s\"", wid, flow->name),
+				 errhint("It takes the privilege UPDATE on the whole table %s.",
+						 quote_qualified_identifier(flow->name, "wed_flow"))));
+
+	if (before->nundo > 0 && stamp->by == before->undo[0])
+		judge_after_undoing(flow, trigger->tg_newslot, before, stamp);
+	else
+		judge_into(flow, trigger->tg_newslot, stamp);
+	withdraw(flow, wid, &pending, stamp);
+	if (stamp->final)
+		check_nothing_else_pends(flow, wid, stamp);
+}
+
+/*
+ * What an intervention makes of the instance: see docs/reference.md, and
+ * sql/operation.sql for who may do it.
+ */
+
+static void
+refuse_operation(const WedFlow *flow, int64 wid, const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WED_OPERATION_NOT_POSSIBLE),
+			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" %s", wid, flow->name, why)));
+}
+
+/* The job that an intervention is about must be pending. */
+static void
+withdraw_job(const WedFlow *flow, int64 wid, int32 tgid, WedStamp *stamp)
+{
+	if (!is_among(tgid, stamp->pending, stamp->npending))
+		refuse_operation(flow, wid, tgid == flow->excpt_tgid ?
+						 "is not an exception" :
+						 psprintf("has no pending job of tgid %d", tgid));
+	stamp->withdrawn = palloc(sizeof(int32));
+	stamp->withdrawn[0] = tgid;
+	stamp->nwithdrawn = 1;
+}
+
+static void
+withdraw_all(WedStamp *stamp)
+{
+	stamp->withdrawn = stamp->pending;
+	stamp->nwithdrawn = stamp->npending;
+}
+
+static int
+compare_tgids(const void *a, const void *b)
+{
+	int32		x = *(const int32 *) a;
+	int32		y = *(const int32 *) b;
+
+	return (x > y) - (x < y);
+}
+
+/* Rules are due that the conditions do not say. */
+static void
+match_also(WedStamp *stamp, const int32 *tgids, int count)
+{
+	int32	   *matched = palloc(sizeof(int32) * (stamp->nmatched + count + 1));
+	int			n = stamp->nmatched;
+
+	if (n > 0)
+		memcpy(matched, stamp->matched, sizeof(int32) * n);
+	for (int i = 0; i < count; i++)
+	{
+		if (!is_among(tgids[i], matched, n))
+			matched[n++] = tgids[i];
+	}
+	qsort(matched, n, sizeof(int32), compare_tgids);
+	stamp->matched = matched;
+	stamp->nmatched = n;
+}
+
+static void
+match_not(WedStamp *stamp, int32 tgid)
+{
+	int			n = 0;
+
+	for (int i = 0; i < stamp->nmatched; i++)
+	{
+		if (stamp->matched[i] != tgid)
+			stamp->matched[n++] = stamp->matched[i];
+	}
+	stamp->nmatched = n;
+}
+
+/* What pended when the instance was suspended is due again. */
+static void
+restore(const WedFlow *flow, const WedStamp *suspended, WedStamp *stamp)
+{
+	int32	   *tgids = palloc(sizeof(int32) * (suspended->nwithdrawn + 1));
+	int			n = 0;
+
+	if (stamp->error != NULL)
+		return;
+	for (int i = 0; i < suspended->nwithdrawn; i++)
+	{
+		const WedRule *rule = find_rule(flow, suspended->withdrawn[i]);
+
+		if (rule == NULL || !rule->withdrawable)
+			tgids[n++] = suspended->withdrawn[i];
+	}
+	if (n > 0)
+		stamp->final = false;
+	match_also(stamp, tgids, n);
+}
+
+/* A compensation goes on where it was. */
+static void
+go_on_undoing(const WedFlow *flow, const int32 *undo, int nundo, WedStamp *stamp)
+{
+	stamp->rules = flow->rules_version;
+	stamp->undo = unconstify(int32 *, undo);
+	stamp->nundo = nundo;
+	match_also(stamp, undo, 1);
+}
+
+/* Whether what the state keeps pending stands in the way of its being final. */
+static bool
+others_pend(const WedStamp *stamp)
+{
+	return stamp->npending > stamp->nwithdrawn;
+}
+
+static void
+next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp *before,
+				  const WedOperation *operation, WedStamp *stamp)
+{
+	TupleTableSlot *state = trigger->tg_newslot;
+	bool		undoing = before->nundo > 0;
+	WedPending	pending;
+
+	if (operation->kind == WED_OP_REOPEN ? !before->final : before->final)
+	{
+		if (before->final)
+			refuse_final(flow, wid);
+		refuse_operation(flow, wid, "is not final");
+	}
+	if (before->status == WED_SUSPENDED && operation->kind != WED_OP_RESUME && operation->kind != WED_OP_CANCEL)
+		refuse_suspended(flow, wid);
+
+	wed_stamp_pending_after(before, flow->excpt_tgid, &pending);
+	stamp->pending = pending.tgids;
+	stamp->npending = pending.count;
+	stamp->trw = pstrdup(operation->trw);
+	stamp->rules = flow->rules_version;
+	stamp->run = before->run + 1;
+
+	switch (operation->kind)
+	{
+		case WED_OP_FAIL:
+			withdraw_job(flow, wid, operation->tgid, stamp);
+			stamp->error = operation->reason;
+			stamp->undo = before->undo;
+			stamp->nundo = before->nundo;
+			break;
+		case WED_OP_CANCEL:
+			withdraw_all(stamp);
+			stamp->status = WED_CANCELLED;
+			stamp->final = true;
+			break;
+		case WED_OP_SUSPEND:
+			withdraw_all(stamp);
+			stamp->status = WED_SUSPENDED;
+			stamp->undo = before->undo;
+			stamp->nundo = before->nundo;
+			break;
+		case WED_OP_RESUME:
+			if (before->status != WED_SUSPENDED)
+				refuse_operation(flow, wid, "is not suspended");
+			if (undoing)
+			{
+				go_on_undoing(flow, before->undo, before->nundo, stamp);
+				break;
+			}
+			judge_into(flow, state, stamp);
+			restore(flow, before, stamp);
+			break;
+		case WED_OP_RETRY:
+			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
+			stamp->run = 0;
+			if (undoing)
+			{
+				go_on_undoing(flow, before->undo, before->nundo, stamp);
+				break;
+			}
+			judge_into(flow, state, stamp);
+			if (operation->tgid != 0 && !stamp->final && stamp->error == NULL)
+				match_also(stamp, &operation->tgid, 1);
+			break;
+		case WED_OP_SKIP:
+			withdraw_job(flow, wid, operation->tgid, stamp);
+			if (undoing && operation->tgid == before->undo[0])
+				judge_after_undoing(flow, state, before, stamp);
+			else
+				judge_into(flow, state, stamp);
+			if (!operation->sets)
+				match_not(stamp, operation->tgid);
+			break;
+		case WED_OP_REPAIR:
+			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
+			stamp->run = 0;
+			judge_into(flow, state, stamp);
+			break;
+		case WED_OP_REWIND:
+			withdraw_all(stamp);
+			stamp->run = 0;
+			judge_into(flow, state, stamp);
+			break;
+		case WED_OP_COMPENSATE:
+			withdraw_all(stamp);
+			stamp->run = 0;
+			if (operation->nundo > 0)
+				go_on_undoing(flow, operation->undo, operation->nundo, stamp);
+			else
+				judge_into(flow, state, stamp);
+			break;
+		case WED_OP_REMATCH:
+			judge_into(flow, state, stamp);
+			if (stamp->error == NULL && (stamp->final || stamp->nmatched > 0) &&
+				is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
+				withdraw_job(flow, wid, flow->excpt_tgid, stamp);
+			break;
+		case WED_OP_REOPEN:
+			if (before->rules >= flow->rules_version)
+				refuse_final(flow, wid);
+			stamp->run = 0;
+			judge_into(flow, state, stamp);
+			break;
+		case WED_OP_REMOVE:
+			elog(ERROR, "an instance is removed by no state");
+	}
+
+	withdraw(flow, wid, &pending, stamp);
+	if (!stamp->final || stamp->status == WED_CANCELLED || !others_pend(stamp))
+		return;
+	if (operation->kind == WED_OP_REMATCH)
+	{
+		/* it stays as it is until these are done */
+		stamp->final = false;
+		return;
+	}
+	check_nothing_else_pends(flow, wid, stamp);
+}
+
 static HeapTuple
 guard_next_state(WedFlow *flow, TriggerData *trigger)
 {
 	Relation	wed_flow = trigger->tg_relation;
 	int64		wid = wid_of(flow, wed_flow, trigger->tg_trigtuple);
+	const WedOperation *operation = wed_operation_on(RelationGetRelid(wed_flow), wid);
 	WedStamp	before;
 	WedStamp	stamp = {0};
 	bool		isnull;
 	Datum		stamp_before = heap_getattr(trigger->tg_trigtuple, flow->stamp_attno,
 											RelationGetDescr(wed_flow), &isnull);
 
-	check_protected_columns(flow, trigger, wid);
+	if (operation == NULL)
+		check_protected_columns(flow, trigger, wid);
 	if (wid_of(flow, wed_flow, trigger->tg_newtuple) != wid)
 		elog(ERROR, "wid " INT64_FORMAT " was changed by another trigger", wid);
 
@@ -398,32 +863,38 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 	if (before.rules > flow->rules_version)
 		flow = wed_flow_reread(wed_flow);
 	stamp.version = before.version + 1;
+	stamp.began_at = GetCurrentTransactionStartTimestamp();
 
-	if (!before.final)
-	{
-		stamp.npending = wed_stamp_pending_after(&before, flow->excpt_tgid, &stamp.pending);
-		complete_job(flow, wid, &stamp);
-		if (!is_pending(&stamp, stamp.by))
-			elog(ERROR, "job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\" is not due in version " INT64_FORMAT,
-				 stamp.by, wid, flow->name, before.version);
-	}
-	else if (before.rules >= flow->rules_version)
-		ereport(ERROR,
-				(errcode(ERRCODE_WED_INSTANCE_IS_FINAL),
-				 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is final and cannot be changed",
-						wid, flow->name),
-				 errhint("It can be reopened after WED-attributes or WED-triggers were added or changed.")));
-	else if (!wed_may_perform_all(flow, GetUserId()))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to reopen instance " INT64_FORMAT " of WED-flow \"%s\"", wid, flow->name),
-				 errhint("It takes the privilege UPDATE on the whole table %s.",
-						 quote_qualified_identifier(flow->name, "wed_flow"))));
-
-	judge_into(flow, trigger->tg_newslot, &stamp);
-	if (stamp.final)
-		check_nothing_else_pends(flow, wid, &stamp);
+	if (operation != NULL)
+		next_by_operation(flow, trigger, wid, &before, operation, &stamp);
+	else
+		next_by_transition(flow, trigger, wid, &before, &stamp);
 	return stamped(flow, wed_flow, trigger->tg_newtuple, &stamp);
+}
+
+/* Only wed_sql.purge() removes instances, and only such as have ended. */
+static bool
+may_remove(TriggerData *trigger)
+{
+	WedFlow    *flow;
+	const WedOperation *operation;
+	WedStamp	stamp;
+	bool		isnull;
+	Datum		value;
+	int64		wid;
+
+	if (!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		return false;
+	flow = wed_flow_get(trigger->tg_relation);
+	wid = wid_of(flow, trigger->tg_relation, trigger->tg_trigtuple);
+	operation = wed_operation_on(flow->relid, wid);
+	if (operation == NULL || operation->kind != WED_OP_REMOVE)
+		return false;
+	value = heap_getattr(trigger->tg_trigtuple, flow->stamp_attno, RelationGetDescr(trigger->tg_relation), &isnull);
+	if (isnull)
+		return false;
+	wed_stamp_read(value, &stamp);
+	return stamp.final;
 }
 
 static void
@@ -436,7 +907,9 @@ refuse_removal(TriggerData *trigger)
 			 errmsg("%s on \"%s\" of WED-flow \"%s\" is not allowed",
 					TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event) ? "TRUNCATE" : "DELETE",
 					RelationGetRelationName(trigger->tg_relation), flow),
-			 errhint("wed_sql.drop_flow() removes a whole flow.")));
+			 TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event) ?
+			 errhint("wed_sql.drop_flow() removes a whole flow.") :
+			 errhint("wed_sql.purge() removes instances that have ended, and wed_sql.drop_flow() a whole flow.")));
 }
 
 /*
@@ -453,6 +926,8 @@ wed_guard(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be called as a BEFORE trigger", "wed_sql.guard")));
+	if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event) && may_remove(trigger))
+		return PointerGetDatum(trigger->tg_trigtuple);
 	if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event) || TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event))
 		refuse_removal(trigger);
 	if (!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))

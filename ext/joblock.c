@@ -59,6 +59,16 @@ wed_job_lock_held(int64 wid, int32 tgid)
 	return LockHeldByMe(&tag, ExclusiveLock, false);
 }
 
+/* For who has the right to it anyway; false if another session has the lock. */
+bool
+wed_take_job_lock(int64 wid, int32 tgid)
+{
+	LOCKTAG		tag;
+
+	set_job_locktag(&tag, wid, tgid);
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
 /*
  * wed_sql.try_lock(wid bigint, tgid integer) -> boolean
  */
@@ -67,7 +77,6 @@ wed_try_lock(PG_FUNCTION_ARGS)
 {
 	int64		wid = PG_GETARG_INT64(0);
 	int32		tgid = PG_GETARG_INT32(1);
-	LOCKTAG		tag;
 
 	if (!wed_is_lockable(wid))
 		ereport(ERROR,
@@ -76,8 +85,7 @@ wed_try_lock(PG_FUNCTION_ARGS)
 	wed_refuse_if_confined("take or release advisory locks");
 	if (!wed_may_lock_job(wid, tgid))
 		PG_RETURN_BOOL(false);
-	set_job_locktag(&tag, wid, tgid);
-	PG_RETURN_BOOL(LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL);
+	PG_RETURN_BOOL(wed_take_job_lock(wid, tgid));
 }
 
 /*

@@ -27,8 +27,8 @@
 
 #define MESSAGE_SIZE 1000
 
-static TimeoutId condition_timeout_id = MAX_TIMEOUTS;
-static volatile sig_atomic_t condition_timed_out = false;
+static TimeoutId time_limit_id = MAX_TIMEOUTS;
+static volatile sig_atomic_t time_limit_struck = false;
 
 /* how often the limit may strike one state */
 #define MAX_STRIKES 10
@@ -136,7 +136,7 @@ is_callers_error(const ErrorData *edata)
 static void
 strike_time_limit(void)
 {
-	condition_timed_out = true;
+	time_limit_struck = true;
 	InterruptPending = true;
 	if (++strikes < MAX_STRIKES)
 		QueryCancelPending = true;
@@ -150,40 +150,40 @@ tell_of_runaway(int code, Datum arg)
 {
 	if (strikes >= MAX_STRIKES)
 		ereport(LOG,
-				(errmsg("the session was terminated because a condition of WED-flow \"%s\" does not end",
+				(errmsg("the session was terminated because a condition or an action of WED-flow \"%s\" does not end",
 						limited_flow),
 				 errdetail("It was cancelled %d times, and went on.", MAX_STRIKES - 1)));
 }
 
 /* False if there is none, or one is running already (a condition that writes). */
 static bool
-begin_time_limit(const char *flow)
+begin_time_limit(const char *flow, int limit_ms)
 {
-	if (condition_timeout_id == MAX_TIMEOUTS)
+	if (time_limit_id == MAX_TIMEOUTS)
 	{
-		condition_timeout_id = RegisterTimeout(USER_TIMEOUT, strike_time_limit);
+		time_limit_id = RegisterTimeout(USER_TIMEOUT, strike_time_limit);
 		before_shmem_exit(tell_of_runaway, (Datum) 0);
 	}
-	if (wed_condition_timeout == 0 || get_timeout_active(condition_timeout_id))
+	if (limit_ms == 0 || get_timeout_active(time_limit_id))
 		return false;
-	condition_timed_out = false;
+	time_limit_struck = false;
 	strikes = 0;
 	strlcpy(limited_flow, flow, sizeof(limited_flow));
-	enable_timeout_every(condition_timeout_id,
-						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wed_condition_timeout),
-						 wed_condition_timeout);
+	enable_timeout_every(time_limit_id,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), limit_ms),
+						 limit_ms);
 	return true;
 }
 
 static void
 end_time_limit(void)
 {
-	disable_timeout(condition_timeout_id, false);
+	disable_timeout(time_limit_id, false);
 
 	/* it may have struck too late to be noticed */
-	if (condition_timed_out)
+	if (time_limit_struck)
 	{
-		condition_timed_out = false;
+		time_limit_struck = false;
 		QueryCancelPending = false;
 	}
 }
@@ -195,16 +195,22 @@ clip(const char *message)
 	return pnstrdup(message, pg_mbcliplen(message, strlen(message), MESSAGE_SIZE));
 }
 
+typedef struct TimeLimit
+{
+	const char *setting;
+	int			ms;				/* 0: none */
+} TimeLimit;
+
 /*
- * Runs body as the flow's owner, restricted, under the time limit, in a subtransaction.
- * Returns NULL, or the message of its error (palloc'd).
+ * Runs body as the flow's owner, restricted, under a time limit, in a subtransaction.
+ * Returns NULL, or its error (palloc'd).
  */
-char *
-wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
+static ErrorData *
+try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg, TimeLimit limit)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner resources = CurrentResourceOwner;
-	char	   *volatile message = NULL;
+	ErrorData  *volatile error = NULL;
 	volatile bool limited = false;
 	int			confined = wed_confined;
 
@@ -212,7 +218,7 @@ wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		limited = begin_time_limit(flow->name);
+		limited = begin_time_limit(flow->name, limit.ms);
 		run_restricted(flow->owner, body, arg);
 		if (limited)
 			end_time_limit();
@@ -223,7 +229,7 @@ wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 	PG_CATCH();
 	{
 		ErrorData  *edata;
-		bool		timed_out = limited && condition_timed_out;
+		bool		timed_out = limited && time_limit_struck;
 
 		wed_confined = confined;
 		MemoryContextSwitchTo(context);
@@ -236,16 +242,37 @@ wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 		CurrentResourceOwner = resources;
 
 		if (timed_out && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			message = psprintf("took longer than wed_sql.condition_timeout (%d ms)",
-							   wed_condition_timeout);
+			edata->message = psprintf("took longer than %s (%d ms)", limit.setting, limit.ms);
 		else if (is_callers_error(edata))
 			ReThrowError(edata);
 		else
-			message = psprintf("%s (SQLSTATE %s)", clip(edata->message),
-							   unpack_sql_state(edata->sqlerrcode));
+			edata->message = psprintf("%s (SQLSTATE %s)", clip(edata->message),
+									  unpack_sql_state(edata->sqlerrcode));
+		error = edata;
 	}
 	PG_END_TRY();
-	return message;
+	return error;
+}
+
+/* A condition, under wed_sql.condition_timeout: NULL, or the message of its error. */
+char *
+wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
+{
+	TimeLimit	limit = {"wed_sql.condition_timeout", wed_condition_timeout};
+	ErrorData  *error = try_as_owner(flow, body, arg, limit);
+
+	return error ? error->message : NULL;
+}
+
+/* An action: the same, and the SQLSTATE of the error. */
+char *
+wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int limit_ms, int *sqlstate)
+{
+	TimeLimit	limit = {"wed_sql.action_timeout", limit_ms};
+	ErrorData  *error = try_as_owner(flow, body, arg, limit);
+
+	*sqlstate = error ? error->sqlerrcode : 0;
+	return error ? error->message : NULL;
 }
 
 /*

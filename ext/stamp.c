@@ -27,6 +27,13 @@ enum StampField
 	STAMP_FINAL,
 	STAMP_ERROR,
 	STAMP_TRW,
+	STAMP_SINCE,
+	STAMP_WITHDRAWN,
+	STAMP_STATUS,
+	STAMP_UNDO,
+	STAMP_RUN,
+	STAMP_FIRED_AT,
+	STAMP_BEGAN_AT,
 	STAMP_NFIELDS
 };
 
@@ -39,6 +46,28 @@ read_tgids(Datum value, int *count)
 		elog(ERROR, "stamp of a WED-state has a malformed list of WED-triggers");
 	*count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 	return (int32 *) ARR_DATA_PTR(array);
+}
+
+static int64 *
+read_versions(Datum value, int *count)
+{
+	ArrayType  *array = DatumGetArrayTypeP(value);
+
+	if (ARR_NDIM(array) > 1 || ARR_HASNULL(array) || ARR_ELEMTYPE(array) != INT8OID)
+		elog(ERROR, "stamp of a WED-state has a malformed list of WED-states");
+	*count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	return (int64 *) ARR_DATA_PTR(array);
+}
+
+static Datum
+make_versions(const int64 *versions, int count)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * (count + 1));
+
+	for (int i = 0; i < count; i++)
+		elements[i] = Int64GetDatum(versions[i]);
+	return PointerGetDatum(construct_array(elements, count, INT8OID,
+										   sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 static Datum
@@ -90,6 +119,16 @@ wed_stamp_read(Datum value, WedStamp *stamp)
 	stamp->final = !nulls[STAMP_FINAL] && DatumGetBool(values[STAMP_FINAL]);
 	stamp->error = nulls[STAMP_ERROR] ? NULL : TextDatumGetCString(values[STAMP_ERROR]);
 	stamp->trw = nulls[STAMP_TRW] ? NULL : TextDatumGetCString(values[STAMP_TRW]);
+	if (!nulls[STAMP_SINCE])
+		stamp->since = read_versions(values[STAMP_SINCE], &stamp->nkept);
+	if (!nulls[STAMP_WITHDRAWN])
+		stamp->withdrawn = read_tgids(values[STAMP_WITHDRAWN], &stamp->nwithdrawn);
+	stamp->status = nulls[STAMP_STATUS] ? 0 : DatumGetChar(values[STAMP_STATUS]);
+	if (!nulls[STAMP_UNDO])
+		stamp->undo = read_tgids(values[STAMP_UNDO], &stamp->nundo);
+	stamp->run = nulls[STAMP_RUN] ? 0 : DatumGetInt64(values[STAMP_RUN]);
+	stamp->fired_at = nulls[STAMP_FIRED_AT] ? 0 : DatumGetTimestampTz(values[STAMP_FIRED_AT]);
+	stamp->began_at = nulls[STAMP_BEGAN_AT] ? 0 : DatumGetTimestampTz(values[STAMP_BEGAN_AT]);
 }
 
 Datum
@@ -111,67 +150,88 @@ wed_stamp_make(Oid stamp_type, const WedStamp *stamp)
 	nulls[STAMP_ERROR] = stamp->error == NULL;
 	values[STAMP_TRW] = stamp->trw ? CStringGetTextDatum(stamp->trw) : (Datum) 0;
 	nulls[STAMP_TRW] = stamp->trw == NULL;
+	/* most states have none of these: they take no room then */
+	values[STAMP_SINCE] = stamp->nkept > 0 ? make_versions(stamp->since, stamp->nkept) : (Datum) 0;
+	nulls[STAMP_SINCE] = stamp->nkept == 0;
+	values[STAMP_WITHDRAWN] = stamp->nwithdrawn > 0 ? make_tgids(stamp->withdrawn, stamp->nwithdrawn) : (Datum) 0;
+	nulls[STAMP_WITHDRAWN] = stamp->nwithdrawn == 0;
+	values[STAMP_STATUS] = CharGetDatum(stamp->status);
+	nulls[STAMP_STATUS] = stamp->status == 0;
+	values[STAMP_UNDO] = stamp->nundo > 0 ? make_tgids(stamp->undo, stamp->nundo) : (Datum) 0;
+	nulls[STAMP_UNDO] = stamp->nundo == 0;
+	values[STAMP_RUN] = Int64GetDatum(stamp->run);
+	values[STAMP_FIRED_AT] = TimestampTzGetDatum(stamp->fired_at);
+	nulls[STAMP_FIRED_AT] = stamp->fired_at == 0;
+	values[STAMP_BEGAN_AT] = TimestampTzGetDatum(stamp->began_at);
+	nulls[STAMP_BEGAN_AT] = stamp->began_at == 0;
 
 	result = HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 	ReleaseTupleDesc(desc);
 	return result;
 }
 
+static bool
+is_among(int32 tgid, const int32 *tgids, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (tgids[i] == tgid)
+			return true;
+	}
+	return false;
+}
+
+/* Adds a rule to an ascending list, unless it is there. */
+static void
+add_pending(WedPending *pending, int32 tgid, int64 since)
+{
+	int			at = pending->count;
+
+	if (is_among(tgid, pending->tgids, pending->count))
+		return;
+	while (at > 0 && pending->tgids[at - 1] > tgid)
+	{
+		pending->tgids[at] = pending->tgids[at - 1];
+		pending->since[at] = pending->since[at - 1];
+		at--;
+	}
+	pending->tgids[at] = tgid;
+	pending->since[at] = since;
+	pending->count++;
+}
+
 /*
- * P_k of the stamped state s_k: (P_{k-1} \ {by_k}) + M(s_k), the exception
- * job alone if that leaves nothing (or besides, if a condition failed), and
- * nothing once final. Returns their number; *pending is palloc'd, ascending.
+ * P_k of the stamped state s_k: (P_{k-1} \ {by_k} \ withdrawn_k) + M(s_k), the
+ * exception job alone if that leaves nothing (or besides, if a condition
+ * failed), and nothing once final, or while suspended.
  *
  * The engine's package fold computes the same, with everything that follows
  * from it; the guard needs only this much, to judge the next state.
  */
-int
-wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int32 **pending)
+void
+wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, WedPending *pending)
 {
-	int32	   *result = palloc(sizeof(int32) * (stamp->npending + stamp->nmatched + 1));
-	int			n = 0;
-	int			p = 0;
-	int			m = 0;
-	bool		exception_pends = false;
+	int			room = stamp->npending + stamp->nmatched + 1;
+	int			kept = 0;
 
-	*pending = result;
-	if (stamp->final)
-		return 0;
+	pending->count = 0;
+	pending->tgids = palloc(sizeof(int32) * room);
+	pending->since = palloc(sizeof(int64) * room);
+	if (stamp->final || stamp->status != 0)
+		return;
 
-	/* a merge of two ascending lists */
-	while (p < stamp->npending || m < stamp->nmatched)
+	for (int i = 0; i < stamp->npending; i++)
 	{
-		int32		tgid;
+		int32		tgid = stamp->pending[i];
 
-		if (p < stamp->npending && stamp->pending[p] == stamp->by)
-		{
-			p++;
+		if (tgid == stamp->by || is_among(tgid, stamp->withdrawn, stamp->nwithdrawn))
 			continue;
-		}
-		if (m == stamp->nmatched ||
-			(p < stamp->npending && stamp->pending[p] <= stamp->matched[m]))
-		{
-			tgid = stamp->pending[p++];
-			if (m < stamp->nmatched && stamp->matched[m] == tgid)
-				m++;
-		}
-		else
-			tgid = stamp->matched[m++];
-		if (tgid == excpt_tgid)
-			exception_pends = true;
-		result[n++] = tgid;
+		if (kept == stamp->nkept)
+			elog(ERROR, "stamp of a WED-state lacks the states that fired what is pending");
+		add_pending(pending, tgid, stamp->since[kept++]);
 	}
-
-	if ((n == 0 || stamp->error != NULL) && !exception_pends)
-	{
-		int			at = n++;
-
-		while (at > 0 && result[at - 1] > excpt_tgid)
-		{
-			result[at] = result[at - 1];
-			at--;
-		}
-		result[at] = excpt_tgid;
-	}
-	return n;
+	for (int i = 0; i < stamp->nmatched; i++)
+		add_pending(pending, stamp->matched[i], stamp->version);
+	if (pending->count == 0 || stamp->error != NULL)
+		add_pending(pending, excpt_tgid, stamp->version);
 }

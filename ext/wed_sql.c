@@ -30,6 +30,9 @@ int			wed_condition_timeout = 1000;
 int			wed_memory_limit = 64;
 int			wed_discovery_interval = 60;
 int			wed_max_databases = 1000;
+int			wed_action_timeout = 5000;
+int			wed_max_states = 100000;
+char	   *wed_lckid = "";
 int			wed_completes_tgid = 0;
 int			wed_max_state_size = 16384;
 int			wed_wal_warning = 1024;
@@ -108,6 +111,24 @@ define_settings(void)
 							"Needed only by a transaction that holds the locks of several pending jobs of one instance. Zero: not said.",
 							&wed_completes_tgid, 0, 0, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
+
+	DefineCustomStringVariable("wed_sql.lckid",
+							   "Token of the lease under which the next update of an instance completes a job.",
+							   "Set by wed_sql.complete(); empty: it completes a job whose lock the transaction holds.",
+							   &wed_lckid, "",
+							   PGC_USERSET, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.action_timeout",
+							"Longest time that the action of a WED-trigger may take.",
+							"When it takes longer, the attempt has failed. Zero turns the limit off.",
+							&wed_action_timeout, 5000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.max_states",
+							"Number of states that an instance may go through without an intervention.",
+							"Then it becomes an exception. wed_sql.alter_flow() sets it for one flow. Zero: no limit.",
+							&wed_max_states, 100000, 0, INT_MAX,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("wed_sql.max_databases",

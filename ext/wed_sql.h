@@ -35,6 +35,9 @@
 #define ERRCODE_WED_INSTANCE_IS_FINAL				MAKE_SQLSTATE('W','E','D','0','8')
 #define ERRCODE_WED_STATE_TOO_LARGE					MAKE_SQLSTATE('W','E','D','0','9')
 #define ERRCODE_WED_SYNC_TIMED_OUT					MAKE_SQLSTATE('W','E','D','1','4')
+#define ERRCODE_WED_NOT_THE_LEASE					MAKE_SQLSTATE('W','E','D','1','6')
+#define ERRCODE_WED_INSTANCE_IS_SUSPENDED			MAKE_SQLSTATE('W','E','D','1','7')
+#define ERRCODE_WED_OPERATION_NOT_POSSIBLE			MAKE_SQLSTATE('W','E','D','1','8')
 
 #define WED_SCHEMA				"wed_sql"
 #define WED_EXCEPTION_TRANSITION "_EXCPT"
@@ -47,12 +50,33 @@ typedef struct WedStamp
 	int32		by;				/* rule whose transition wrote s_k, 0 if none */
 	int			npending;
 	int32	   *pending;		/* P_{k-1}, ascending */
+	int			nkept;
+	int64	   *since;			/* of those that pend on: states that fired them */
+	int			nwithdrawn;
+	int32	   *withdrawn;		/* of pending, ascending */
 	int			nmatched;
 	int32	   *matched;		/* M(s_k), ascending */
 	bool		final;
 	char	   *error;			/* of a condition that failed, or NULL */
-	char	   *trw;			/* transition of by, as its job was called */
+	char	   *trw;			/* transition of by, as its job was called, or the operation */
+	char		status;			/* WED_SUSPENDED, WED_CANCELLED, or 0 */
+	int			nundo;
+	int32	   *undo;			/* of a compensation: the current one, and those to come */
+	int64		run;			/* states since the last intervention */
+	TimestampTz fired_at;		/* when the job of by fired; 0 if none */
+	TimestampTz began_at;		/* start of the writer's transaction */
 } WedStamp;
+
+#define WED_SUSPENDED	'S'
+#define WED_CANCELLED	'C'
+
+/* Rules that pend after a state, ascending, and the states that fired them. */
+typedef struct WedPending
+{
+	int			count;
+	int32	   *tgids;
+	int64	   *since;
+} WedPending;
 
 struct WedCondition;
 
@@ -62,6 +86,8 @@ typedef struct WedRule
 	char	   *trname;			/* NULL for the final condition */
 	char	   *label;			/* how messages call it */
 	bool		final;
+	bool		delayed;		/* has a delay */
+	bool		withdrawable;
 	char	   *predicate;
 	struct WedCondition *condition;
 } WedRule;
@@ -82,6 +108,7 @@ typedef struct WedFlow
 	Oid			owner;
 	int64		rules_version;
 	int32		excpt_tgid;
+	int64		max_states;		/* -1: wed_sql.max_states */
 	Oid			job_pool;
 	Oid			job_pool_pkey;
 	int			nrules;			/* enabled ones only, by tgid */
@@ -117,6 +144,9 @@ extern int	wed_memory_limit;
 extern int	wed_discovery_interval;
 extern int	wed_max_databases;
 extern int	wed_completes_tgid;
+extern char *wed_lckid;
+extern int	wed_max_states;
+extern int	wed_action_timeout;
 extern int	wed_max_state_size;
 extern int	wed_wal_warning;
 extern char *wed_metrics_address;
@@ -126,6 +156,7 @@ extern char *wed_metrics_config_file;
 extern bool wed_read_flow(WedFlow *flow, Snapshot snapshot);
 extern void wed_read_rules(WedFlow *flow, Snapshot snapshot);
 extern void wed_read_workers(WedFlow *flow, Snapshot snapshot);
+extern void wed_read_former_rule(int32 tgid, WedRule *rule);
 extern Oid	wed_flow_of_trigger(int32 tgid);
 
 /* version.c */
@@ -155,12 +186,46 @@ extern void wed_follow_owners(void);
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
+extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int limit_ms, int *sqlstate);
 
 /* stamp.c */
 extern Oid	wed_stamp_type(void);
 extern void wed_stamp_read(Datum value, WedStamp *stamp);
 extern Datum wed_stamp_make(Oid stamp_type, const WedStamp *stamp);
-extern int	wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, int32 **pending);
+extern void wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, WedPending *pending);
+
+/* operation.c */
+typedef enum WedOperationKind
+{
+	WED_OP_CANCEL,
+	WED_OP_COMPENSATE,
+	WED_OP_FAIL,
+	WED_OP_REMATCH,
+	WED_OP_REMOVE,
+	WED_OP_REOPEN,
+	WED_OP_REPAIR,
+	WED_OP_RESUME,
+	WED_OP_RETRY,
+	WED_OP_REWIND,
+	WED_OP_SKIP,
+	WED_OP_SUSPEND
+} WedOperationKind;
+
+/* An operator's intervention: a state that is nobody's transition. */
+typedef struct WedOperation
+{
+	WedOperationKind kind;
+	const char *trw;			/* how the history calls it */
+	Oid			wed_flow;
+	int64		wid;
+	int32		tgid;			/* job that it concerns, or 0 */
+	bool		sets;			/* writes attributes */
+	char	   *reason;
+	int			nundo;
+	int32	   *undo;
+} WedOperation;
+
+extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
 
 /* guard.c */
 typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
@@ -173,6 +238,7 @@ extern bool wed_may_lock_job(int64 wid, int32 tgid);
 extern void wed_note_written(const WedFlow *flow, int64 wid);
 
 /* joblock.c */
+extern bool wed_take_job_lock(int64 wid, int32 tgid);
 extern bool wed_job_lock_held(int64 wid, int32 tgid);
 extern bool wed_is_lockable(int64 wid);
 

@@ -10,6 +10,9 @@
 //	P_k     = (P_{k-1} \ {by_k}) ∪ M(s_k)      ∅ once s_k is final
 //	fired_k = P_k \ (P_{k-1} \ {by_k})
 //
+// A rule may be declared to be withdrawn when its condition does not hold any more,
+// and an intervention may withdraw others. What a state withdraws leaves P_{k-1}, too.
+//
 // Read beside the paper: lines 3 to 12 collect M(s_k), and are the guard's work,
 // done in the transaction that writes the state; what remains is [Next].
 //
@@ -33,6 +36,8 @@ const (
 	Regular   Status = 'R' // something is pending
 	Exception Status = 'E' // nothing was left to do, or a condition failed: recovery is pending
 	Final     Status = 'F' // the end: nothing is pending
+	Suspended Status = 'S' // nothing is pending until it is resumed
+	Cancelled Status = 'C' // the end, by an intervention
 )
 
 // String returns the letter that wed_trace shows.
@@ -51,6 +56,11 @@ type State struct {
 	// Failed says that a condition could not be evaluated. The state is then an
 	// exception whatever else is pending: nobody can say what it should have fired.
 	Failed bool
+	// Withdrawn are rules that pended before and do not any more, though their
+	// transitions have not been performed.
+	Withdrawn []Rule
+	// Status is Suspended or Cancelled, or 0 if neither.
+	Status Status
 }
 
 // Outcome is what a state leaves behind.
@@ -68,11 +78,17 @@ type Outcome struct {
 // A rule that is already pending is not fired again; the rule that wrote the state
 // is, if its condition still holds.
 func Next(prev []Rule, s State, excpt Rule) Outcome {
+	if s.Status != 0 {
+		return Outcome{Pending: []Rule{}, Fired: []Rule{}, Status: s.Status}
+	}
 	if s.Final { // lines 23 to 31; that nothing else was pending is the guard's promise
 		return Outcome{Pending: []Rule{}, Fired: []Rule{}, Status: Final}
 	}
 
 	kept := without(prev, s.By) // the transition that wrote the state has left the pool
+	if len(s.Withdrawn) > 0 {
+		kept = minus(kept, union(s.Withdrawn, nil))
+	}
 	pending := union(kept, s.Matched)
 	status := Regular
 

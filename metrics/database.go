@@ -40,21 +40,21 @@ type transitionKey struct{ flow, name string }
 
 // flow is what is shown of a flow.
 type flow struct {
-	touched                               time.Time // when it was counted last
-	instances, states, exceptions, finals uint64
+	touched                                          time.Time // when it was counted last
+	instances, states, exceptions, finals, cancelled uint64
 }
 
 // transition is what is shown of a transition.
 type transition struct {
 	touched                time.Time // when it was counted last
 	fired, done, withdrawn uint64
+	failed, timedOut, lost uint64
 	wait, run              histogram
 	seen                   *jobs // nil: it has not been looked up
 }
 
 // jobs is what is looked up of a transition.
 type jobs struct {
-	failed, timedOut, lost   int64
 	waiting, running, leased *int64 // nil: not known
 	oldest                   time.Time
 }
@@ -154,6 +154,8 @@ func (d *Database) count(s *wal.Measured, now time.Time) {
 		flow.exceptions++
 	case fold.Final:
 		flow.finals++
+	case fold.Cancelled:
+		flow.cancelled++
 	}
 	for _, name := range s.Fired {
 		t := d.transition(s.FlowName, name)
@@ -174,6 +176,33 @@ func (d *Database) count(s *wal.Measured, now time.Time) {
 	if s.Timed {
 		t.wait.observe(d.exporter.families.wait.bounds, s.Wait.Seconds())
 		t.run.observe(d.exporter.families.run.bounds, s.Run.Seconds())
+	}
+}
+
+// event is what other sessions have counted.
+type event struct {
+	Flow, Transition, Event string
+	N                       int64
+}
+
+// happened counts events.
+func (d *Database) happened(events []event) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range events {
+		t := d.transition(e.Flow, e.Transition)
+		t.touched = now
+		switch n := uint64(e.N); e.Event {
+		case "fired":
+			t.fired += n
+		case "failed":
+			t.failed += n
+		case "timed out":
+			t.timedOut += n
+		case "lost":
+			t.lost += n
+		}
 	}
 }
 
@@ -226,12 +255,16 @@ func (d *Database) collect(metrics chan<- prometheus.Metric) {
 		send(metrics, f.states, float64(n.states), d.name, name)
 		send(metrics, f.exceptions, float64(n.exceptions), d.name, name)
 		send(metrics, f.finals, float64(n.finals), d.name, name)
+		send(metrics, f.cancelled, float64(n.cancelled), d.name, name)
 	}
 	for key, t := range d.transitions {
 		flow, name := strings.ToValidUTF8(key.flow, "�"), strings.ToValidUTF8(key.name, "�")
 		send(metrics, f.fired, float64(t.fired), d.name, flow, name)
 		send(metrics, f.done, float64(t.done), d.name, flow, name)
-		send(metrics, f.dropped, float64(t.withdrawn), d.name, flow, name)
+		send(metrics, f.withdrawn, float64(t.withdrawn), d.name, flow, name)
+		send(metrics, f.failed, float64(t.failed), d.name, flow, name)
+		send(metrics, f.timedOut, float64(t.timedOut), d.name, flow, name)
+		send(metrics, f.lost, float64(t.lost), d.name, flow, name)
 		if t.wait.counts != nil {
 			sendHistogram(metrics, f.wait, &t.wait, d.name, flow, name)
 			sendHistogram(metrics, f.run, &t.run, d.name, flow, name)
@@ -244,9 +277,6 @@ func (j *jobs) collect(metrics chan<- prometheus.Metric, f *families, labels ...
 	if j == nil {
 		return
 	}
-	send(metrics, f.failed, float64(j.failed), labels...)
-	send(metrics, f.timedOut, float64(j.timedOut), labels...)
-	send(metrics, f.lost, float64(j.lost), labels...)
 	for _, g := range []struct {
 		family family
 		value  *int64

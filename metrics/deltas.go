@@ -26,6 +26,7 @@ type flowDelta struct {
 	States     int64 `json:"states"`
 	Exceptions int64 `json:"exceptions"`
 	Finals     int64 `json:"finals"`
+	Cancelled  int64 `json:"cancelled"`
 }
 
 type transitionDelta struct {
@@ -79,6 +80,8 @@ func (d *deltas) count(s *wal.Measured) {
 		f.Exceptions++
 	case fold.Final:
 		f.Finals++
+	case fold.Cancelled:
+		f.Cancelled++
 	}
 	for _, name := range s.Fired {
 		d.transition(s.Flow, name).Fired++
@@ -107,6 +110,7 @@ func (d *deltas) add(o deltas) {
 		f.States += n.States
 		f.Exceptions += n.Exceptions
 		f.Finals += n.Finals
+		f.Cancelled += n.Cancelled
 	}
 	for _, n := range o.transitions {
 		t := d.transition(n.Flow, n.Name)

@@ -31,22 +31,24 @@ type family struct {
 
 // families are the metrics of wed_sql.
 type families struct {
-	buildInfo, starts                            family
-	up, statisticsUp, failures, lastError        family
-	lagBytes, lagSeconds, retained               family
-	latency, batch                               family
-	instances, states, exceptions, finals        family
-	fired, done, failed, timedOut, lost, dropped family
-	waiting, running, leased, oldest             family
-	wait, run                                    family
-	timersWaiting, timersDue, timersLate         family
+	buildInfo, starts                     family
+	up, statisticsUp, failures, lastError family
+	lagBytes, lagSeconds, retained        family
+	latency, batch                        family
+	instances, states, exceptions         family
+	finals, cancelled                     family
+	fired, done, failed, timedOut, lost   family
+	withdrawn                             family
+	waiting, running, leased, oldest      family
+	wait, run                             family
+	timersWaiting, timersDue, timersLate  family
 }
 
 func (f *families) all() []family {
 	return []family{
 		f.buildInfo, f.starts, f.up, f.statisticsUp, f.failures, f.lastError, f.lagBytes, f.lagSeconds, f.retained,
-		f.latency, f.batch, f.instances, f.states, f.exceptions, f.finals, f.fired, f.done, f.failed, f.timedOut,
-		f.lost, f.dropped, f.waiting, f.running, f.leased, f.oldest, f.wait, f.run,
+		f.latency, f.batch, f.instances, f.states, f.exceptions, f.finals, f.cancelled, f.fired, f.done, f.failed, f.timedOut,
+		f.lost, f.withdrawn, f.waiting, f.running, f.leased, f.oldest, f.wait, f.run,
 		f.timersWaiting, f.timersDue, f.timersLate,
 	}
 }
@@ -85,13 +87,14 @@ func newFamilies() (f families, list []Description) {
 	f.states = add(counter, "states_total", "WED-states that were matched, initial ones included.", d, fl)
 	f.exceptions = add(counter, "exceptions_total", "WED-states that were exceptions.", d, fl)
 	f.finals = add(counter, "instances_finished_total", "WED-states that were final.", d, fl)
+	f.cancelled = add(counter, "instances_cancelled_total", "Instances that were cancelled.", d, fl)
 
 	f.fired = add(counter, "jobs_fired_total", "Jobs that were fired.", d, fl, tr)
 	f.done = add(counter, "jobs_done_total", "Jobs that were completed by a new WED-state.", d, fl, tr)
 	f.failed = add(counter, "jobs_failed_total", "Attempts that were given up by a worker, or by the engine at an action.", d, fl, tr)
 	f.timedOut = add(counter, "jobs_timed_out_total", "Attempts that were ended because their time was up, leases that ran out included.", d, fl, tr)
 	f.lost = add(counter, "jobs_lost_total", "Attempts whose connection was lost.", d, fl, tr)
-	f.dropped = add(counter, "jobs_withdrawn_total", "Jobs and timers that went because their condition no longer held.", d, fl, tr)
+	f.withdrawn = add(counter, "jobs_withdrawn_total", "Jobs and timers that went because their condition no longer held.", d, fl, tr)
 	f.waiting = add(gauge, "jobs_waiting", "Jobs that no worker has; of each transition counted up to 100000.", d, fl, tr)
 	f.running = add(gauge, "jobs_running", "Jobs whose lock a session holds.", d, fl, tr)
 	f.leased = add(gauge, "jobs_leased", "Jobs that are leased.", d, fl, tr)

@@ -48,6 +48,30 @@ revoke all on function wed_sql.next_rules_version(integer) from public;
 comment on function wed_sql.next_rules_version(integer) is
 'Starts a new version of the definition of a flow, and returns its number.';
 
+create function wed_sql.check_rule_settings(
+        timeout interval, delay interval, max_attempts integer, backoff interval, max_backoff interval) returns void
+    language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    wrong text;
+begin
+    wrong := case when timeout <= interval '0' then 'timeout of a WED-trigger must be positive'
+                  when delay <= interval '0' then 'delay of a WED-trigger must be positive'
+                  when max_attempts <= 0 then 'max_attempts of a WED-trigger must be positive'
+                  when backoff < interval '0' then 'backoff of a WED-trigger must not be negative'
+                  when max_backoff <= interval '0' then 'max_backoff of a WED-trigger must be positive' end;
+    if wrong is not null then
+        raise exception '%', wrong using errcode = 'invalid_parameter_value';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.check_rule_settings(interval, interval, integer, interval, interval) from public;
+
+comment on function wed_sql.check_rule_settings(interval, interval, integer, interval, interval) is
+'Refuses times and numbers of a WED-trigger that make no sense.';
+
 create function wed_sql.check_trig() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -78,19 +102,45 @@ begin
         end if;
         perform wed_sql.check_name('WED-transition', new.trname);
     end if;
-    if new.timeout <= interval '0' then
-        raise exception 'timeout of a WED-trigger must be positive'
-            using errcode = 'invalid_parameter_value';
+    perform wed_sql.check_rule_settings(new.timeout, new.delay, new.max_attempts, new.backoff, new.max_backoff);
+    if new.cfinal and (new.delay is not null or new.action is not null or new.undo is not null) then
+        raise exception 'the final condition has no delay, no action and nothing to undo'
+            using errcode = 'WED13', hint = 'Leave delay, action and undo out, or cfinal.';
     end if;
 
     select * into strict f from wed_sql.flow where wed_trig = tg_relid;
     perform wed_sql.condition_attributes(f.wed_flow, new.cpred);
+    if new.action is not null then
+        perform wed_sql.check_set_clause(f.wed_flow, new.action);
+    end if;
     return new;
 end
 $$;
 
 comment on function wed_sql.check_trig() is
 'Trigger of wed_trig: assigns tgid, and refuses what is not a valid WED-trigger.';
+
+create function wed_sql.check_undo(f wed_sql.flow) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    missing text;
+begin
+    execute format(
+        'select t.undo from %1$s t where t.undo is not null
+            and not exists (select from %1$s u where u.trname = t.undo) limit 1', f.wed_trig) into missing;
+    if missing is not null then
+        raise exception 'there is no WED-transition "%" to undo another', missing
+            using errcode = 'WED13',
+                  hint = 'Define a WED-trigger of this name first, or in the same statement; its cpred may be false, so that it fires for nothing else.';
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.check_undo(wed_sql.flow) from public;
+
+comment on function wed_sql.check_undo(wed_sql.flow) is 'Refuses (WED13) to undo by a WED-transition that does not exist.';
 
 create function wed_sql.trig_changed() returns trigger
     language plpgsql security definer
@@ -104,6 +154,7 @@ begin
     select * into strict f from wed_sql.flow where wed_trig = tg_relid;
     version := wed_sql.next_rules_version(f.flow_id);
 
+    perform wed_sql.check_undo(f);
     execute format('select count(*) from %s where cfinal', f.wed_trig) into finals;
     if finals > 1 then
         raise exception 'a WED-flow can have only one final condition'
@@ -115,13 +166,17 @@ begin
           where r.flow_id = $2 and r.valid_until = 9223372036854775807
             and not exists (select from %s t
                              where t.tgid = r.tgid
-                               and (t.tgname, t.trname, t.cname, t.cpred, t.cfinal, t.enabled, t.timeout)
+                               and (t.tgname, t.trname, t.cname, t.cpred, t.cfinal, t.enabled, t.timeout, t.delay, t.action,
+                                    t.withdrawable, t.priority, t.max_attempts, t.backoff, t.max_backoff, t.undo)
                                    is not distinct from
-                                   (r.tgname, r.trname, r.cname, r.cpred, r.cfinal, r.enabled, r.timeout))',
+                                   (r.tgname, r.trname, r.cname, r.cpred, r.cfinal, r.enabled, r.timeout, r.delay, r.action,
+                                    r.withdrawable, r.priority, r.max_attempts, r.backoff, r.max_backoff, r.undo))',
         f.wed_trig) using version, f.flow_id;
     execute format(
-        'insert into wed_sql.rule (flow_id, tgid, valid_from, tgname, trname, cname, cpred, cfinal, enabled, timeout)
-         select $2, t.tgid, $1, t.tgname, t.trname, t.cname, t.cpred, t.cfinal, t.enabled, t.timeout
+        'insert into wed_sql.rule (flow_id, tgid, valid_from, tgname, trname, cname, cpred, cfinal, enabled, timeout,
+                                   delay, action, withdrawable, priority, max_attempts, backoff, max_backoff, undo)
+         select $2, t.tgid, $1, t.tgname, t.trname, t.cname, t.cpred, t.cfinal, t.enabled, t.timeout,
+                t.delay, t.action, t.withdrawable, t.priority, t.max_attempts, t.backoff, t.max_backoff, t.undo
            from %s t
           where not exists (select from wed_sql.rule r
                              where r.tgid = t.tgid and r.valid_until = 9223372036854775807)',

@@ -21,6 +21,14 @@ begin
             cpred   text not null,
             cfinal  boolean not null default false,
             timeout interval not null default interval '1 hour',
+            delay   interval,
+            action  text,
+            withdrawable boolean not null default false,
+            priority     integer not null default 0,
+            max_attempts integer,
+            backoff      interval not null default interval '0',
+            max_backoff  interval not null default interval '1 hour',
+            undo    text,
             constraint wed_trig_pkey primary key (tgid)
         );
         create table %1$I.wed_flow (
@@ -36,9 +44,16 @@ begin
             timeout  interval,
             payload  jsonb not null,
             fired_at timestamp with time zone not null,
+            version  bigint not null,
+            priority integer not null default 0,
+            attempts integer not null default 0,
+            last_error   text,
+            available_at timestamp with time zone,
+            leased_until timestamp with time zone,
+            leased_by    name,
             constraint job_pool_pkey primary key (wid, tgid)
-        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-        create index job_pool_trname on %1$I.job_pool (trname, fired_at, wid, tgid);
+        ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+        create index job_pool_trname on %1$I.job_pool (trname, priority desc, fired_at, wid, tgid);
         create table %1$I.wed_trace (
             wid     bigint not null,
             version bigint not null,
@@ -52,13 +67,29 @@ begin
             healed  boolean not null default false,
             constraint wed_trace_pkey primary key (wid, version)
         );
+        create table %1$I.wed_event (
+            event_id bigint generated always as identity,
+            wid      bigint not null,
+            version  bigint,
+            tgid     integer,
+            trname   text,
+            event    text not null,
+            role     name,
+            pid      integer,
+            held     interval,
+            detail   text,
+            at       timestamp with time zone not null default clock_timestamp(),
+            constraint wed_event_pkey primary key (event_id)
+        );
+        create index wed_event_wid on %1$I.wed_event (wid, event_id);
 
         create view %1$I.wed_instance as
         select f.wid, (f._stamp).version,
-               case when (f._stamp).final then 'F'
+               case when (f._stamp).status is not null then (f._stamp).status
+                    when (f._stamp).final then 'F'
                     when (f._stamp).error is not null
                       or (cardinality((f._stamp).matched) = 0
-                          and (f._stamp).pending <@ array[(f._stamp).written_by]) then 'E'
+                          and (f._stamp).pending <@ (array[(f._stamp).written_by] || (f._stamp).withdrawn)) then 'E'
                     else 'R' end::"char" as status,
                array(select j.trname from %1$I.job_pool j where j.wid = f.wid order by j.tgid) as pending,
                t.tstmp as since,
@@ -79,24 +110,46 @@ begin
         comment on column %1$I.wed_trig.cpred is 'WED-condition: what SQL accepts after WHERE, over the WED-attributes; names outside pg_catalog with their schema';
         comment on column %1$I.wed_trig.cfinal is 'whether this is the final condition, at most one';
         comment on column %1$I.wed_trig.timeout is 'time limit of a transaction that performs the WED-transition';
+        comment on column %1$I.wed_trig.delay is 'how long the WED-condition must hold without a break before the WED-transition is due; null: at once';
+        comment on column %1$I.wed_trig.action is 'what SQL accepts after SET: the engine performs the WED-transition so, as the owner of wed_flow; null: a worker performs it';
+        comment on column %1$I.wed_trig.withdrawable is 'whether its job is withdrawn when the WED-condition does not hold any more, or the instance ends; else it stays';
+        comment on column %1$I.wed_trig.priority is 'of its jobs among those of the WED-transition: the larger the earlier';
+        comment on column %1$I.wed_trig.max_attempts is 'number of failed attempts after which the instance becomes an exception; null: no limit';
+        comment on column %1$I.wed_trig.backoff is 'pause after the first failed attempt, doubled after each further one';
+        comment on column %1$I.wed_trig.max_backoff is 'longest pause between two attempts';
+        comment on column %1$I.wed_trig.undo is 'WED-transition that undoes this one, for wed_sql.compensate()';
         comment on table %1$I.wed_flow is 'instances of the WED-flow, each in its current WED-state; insert to start one, update to perform a WED-transition';
         comment on column %1$I.wed_flow.wid is 'identifies the instance; generated';
         comment on column %1$I.wed_flow._stamp is 'what was found out about the state when it was written; kept by wed_sql';
         comment on table %1$I.job_pool is 'pending WED-transitions';
         comment on column %1$I.job_pool.tgid is 'WED-trigger that fired; (wid, tgid) is the lock of the job';
-        comment on column %1$I.job_pool.lckid is 'reserved for the identification of workers';
+        comment on column %1$I.job_pool.lckid is 'token of the lease, if it is leased';
         comment on column %1$I.job_pool.timeout is 'time limit of the transaction that performs it';
         comment on column %1$I.job_pool.payload is 'WED-state on which it fired: not always the current one';
         comment on column %1$I.job_pool.fired_at is 'when that state was committed';
+        comment on column %1$I.job_pool.version is 'number of the WED-state on which it fired';
+        comment on column %1$I.job_pool.priority is 'the larger the earlier, among the jobs of the WED-transition';
+        comment on column %1$I.job_pool.attempts is 'number of attempts that have failed';
+        comment on column %1$I.job_pool.last_error is 'why the last one has failed';
+        comment on column %1$I.job_pool.available_at is 'it is not to be tried before; null: at any time';
+        comment on column %1$I.job_pool.leased_until is 'end of the lease, if it is leased';
+        comment on column %1$I.job_pool.leased_by is 'role that has leased it';
         comment on table %1$I.wed_trace is 'history: one line per WED-state, in commit order';
         comment on column %1$I.wed_trace.version is 'number of the state in its instance; 0 is the initial one';
         comment on column %1$I.wed_trace.trw is 'WED-transition that wrote the state; null for an initial one';
         comment on column %1$I.wed_trace.trf is 'WED-transitions fired by the state';
-        comment on column %1$I.wed_trace.status is 'F: final, E: exception, R: regular';
+        comment on column %1$I.wed_trace.status is 'F: final, E: exception, R: regular, S: suspended, C: cancelled';
         comment on column %1$I.wed_trace.tstmp is 'when the state was committed; strictly increasing in an instance';
         comment on column %1$I.wed_trace.pending is 'WED-triggers (tgid) that pend after the state';
         comment on column %1$I.wed_trace.error is 'of a WED-condition that failed on the state';
         comment on column %1$I.wed_trace.healed is 'the lines of states before this one are missing: the follower had lost its place and went on from the table';
+        comment on table %1$I.wed_event is 'history besides the WED-states: attempts that failed, leases, interventions';
+        comment on column %1$I.wed_event.version is 'number of the WED-state at that time, or on which the job had fired';
+        comment on column %1$I.wed_event.event is 'what happened';
+        comment on column %1$I.wed_event.role is 'role of the session that it happened to, or that did it';
+        comment on column %1$I.wed_event.pid is 'process of that session';
+        comment on column %1$I.wed_event.held is 'how long it had the job';
+        comment on column %1$I.wed_event.detail is 'more about it';
         comment on view %1$I.wed_instance is 'instances as they are now: status as in wed_trace, pending WED-transitions, since when, last error';
     $sql$, schema);
 end
@@ -104,7 +157,7 @@ $$;
 
 revoke all on function wed_sql.create_tables(text) from public;
 
-comment on function wed_sql.create_tables(text) is 'Creates the five tables of a flow, and wed_instance.';
+comment on function wed_sql.create_tables(text) is 'Creates the six tables of a flow, and wed_instance.';
 
 create function wed_sql.create_triggers(schema text) returns void
     language plpgsql
@@ -130,6 +183,8 @@ begin
             for each statement execute function wed_sql.guard();
         create trigger guard_truncate before truncate on %1$I.wed_trace
             for each statement execute function wed_sql.guard();
+        create trigger guard_truncate before truncate on %1$I.wed_event
+            for each statement execute function wed_sql.guard();
         create trigger guard_truncate before truncate on %1$I.wed_attr
             for each statement execute function wed_sql.guard();
         create trigger guard_truncate before truncate on %1$I.wed_trig
@@ -147,6 +202,7 @@ begin
         alter table %1$I.wed_trig enable always trigger guard_truncate;
         alter table %1$I.job_pool enable always trigger guard_truncate;
         alter table %1$I.wed_trace enable always trigger guard_truncate;
+        alter table %1$I.wed_event enable always trigger guard_truncate;
     $sql$, schema);
 end
 $$;
@@ -165,7 +221,7 @@ begin
     execute format($sql$
         grant usage, create on schema %1$I to %2$I with grant option;
         grant select, insert, update, delete on %1$I.wed_attr, %1$I.wed_trig to %2$I with grant option;
-        grant select on %1$I.job_pool, %1$I.wed_trace, %1$I.wed_instance to %2$I with grant option;
+        grant select on %1$I.job_pool, %1$I.wed_trace, %1$I.wed_event, %1$I.wed_instance to %2$I with grant option;
     $sql$, schema, owner);
 end
 $$;
@@ -201,9 +257,9 @@ begin
     execute format('create schema %I', name);
     perform wed_sql.create_tables(name);
     perform wed_sql.create_triggers(name);
-    insert into wed_sql.flow (wed_flow, wed_attr, wed_trig, job_pool, wed_trace)
+    insert into wed_sql.flow (wed_flow, wed_attr, wed_trig, job_pool, wed_trace, wed_event)
     select format('%I.wed_flow', name), format('%I.wed_attr', name), format('%I.wed_trig', name),
-           format('%I.job_pool', name), format('%I.wed_trace', name)
+           format('%I.job_pool', name), format('%I.wed_trace', name), format('%I.wed_event', name)
     returning * into f;
     insert into wed_sql.followed (flow_id, since) values (f.flow_id, '0/0');
     execute format('alter publication wed_sql add table %s', f.wed_flow);
@@ -224,7 +280,7 @@ create function wed_sql.create_flow(name text) returns void
 revoke all on function wed_sql.create_flow(text) from public;
 
 comment on function wed_sql.create_flow(text) is
-'Creates a WED-flow: a schema of this name with the tables wed_attr, wed_trig, wed_flow, job_pool and wed_trace. Owned by the caller, who must be allowed to create schemas.';
+'Creates a WED-flow: a schema of this name with the tables wed_attr, wed_trig, wed_flow, job_pool, wed_trace and wed_event. Owned by the caller, who must be allowed to create schemas.';
 
 create function wed_sql.drop_flow_for(name text, caller name) returns void
     language plpgsql
@@ -236,7 +292,7 @@ begin
     perform wed_sql.lock_flow(f);
     -- check_dropped() does the rest
     execute format('drop view %I.wed_instance', name);
-    execute format('drop table %s, %s, %s, %s, %s', f.wed_flow, f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr);
+    execute format('drop table %s, %s, %s, %s, %s, %s', f.wed_flow, f.wed_trace, f.wed_event, f.job_pool, f.wed_trig, f.wed_attr);
 end
 $$;
 

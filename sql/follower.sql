@@ -261,6 +261,7 @@ begin
     if roles is not null then
         execute format('grant usage on schema %I to %s', schema, roles);
         execute format('grant select, insert on %s, %s to %s', f.job_pool, f.wed_trace, roles);
+        execute format('grant update, delete on %s to %s', f.job_pool, roles);
         execute format('create policy wed_sql_engine on %s to %s using (true) with check (true)', f.job_pool, roles);
     end if;
 end
@@ -284,13 +285,15 @@ begin
                   hint = format('ALTER ROLE %I LOGIN REPLICATION.', r.rolname);
     end if;
     execute format('grant usage on schema wed_sql to %s', role);
-    execute format('grant select on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed to %s', role);
+    execute format('grant select on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed, wed_sql.timer, wed_sql.signal to %s', role);
+    execute format('grant insert, update, delete on wed_sql.timer to %s', role);
     execute format('grant update on wed_sql.follower to %s', role);
     execute format('grant insert, update on wed_sql.followed to %s', role);
     execute format('grant execute on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
-        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() to %s', role);
-    execute format('grant execute on function wed_sql.add_counts(jsonb, jsonb), wed_sql.has_counted_events(), wed_sql.transition_statistics(bigint) to %s', role);
+        wed_sql.current_value(integer, bigint, text), wed_sql.warnings(), wed_sql.sweep(integer) to %s', role);
+    execute format('grant execute on function wed_sql.add_counts(jsonb, jsonb), wed_sql.has_counted_events(), wed_sql.transition_statistics(bigint),
+        wed_sql.timer_statistics(bigint) to %s', role);
     perform wed_sql.grant_flow_to_engine(f) from wed_sql.flow f where exists (select from pg_class where oid = f.job_pool);
     perform wed_sql.discover();
 end
@@ -308,11 +311,12 @@ as $$
 declare
     f wed_sql.flow;
 begin
-    execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed from %s', role);
+    execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed, wed_sql.timer, wed_sql.signal from %s', role);
     execute format('revoke all on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
         wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
-        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() from %s', role);
-    execute format('revoke all on function wed_sql.add_counts(jsonb, jsonb), wed_sql.has_counted_events(), wed_sql.transition_statistics(bigint) from %s', role);
+        wed_sql.current_value(integer, bigint, text), wed_sql.warnings(), wed_sql.sweep(integer) from %s', role);
+    execute format('revoke all on function wed_sql.add_counts(jsonb, jsonb), wed_sql.has_counted_events(), wed_sql.transition_statistics(bigint),
+        wed_sql.timer_statistics(bigint) from %s', role);
     for f in select flow.* from wed_sql.flow join pg_class c on c.oid = flow.job_pool
     loop
         perform wed_sql.grant_flow_to_engine(f);

@@ -23,6 +23,48 @@ comment on function wed_sql.guard() is
 
 -- For wed_sql itself.
 
+-- The row type of what they return is that of the column _stamp.
+create function wed_sql.operate(
+        wed_flow regclass, wid bigint, operation text, tgid integer default null, set_clause text default null,
+        reason text default null, undo integer[] default null)
+    returns wed_sql.stamp
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_operate';
+
+revoke all on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[]) from public;
+
+comment on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[]) is
+'Writes the state that an intervention makes of an instance, as the owner of its flow, and returns what was found out about it.';
+
+create function wed_sql.perform(
+        wed_flow regclass, wid bigint, tgid integer, action text, limit_ms integer,
+        out outcome text, out sqlstate text, out error text)
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_perform';
+
+revoke all on function wed_sql.perform(regclass, bigint, integer, text, integer) from public;
+
+comment on function wed_sql.perform(regclass, bigint, integer, text, integer) is
+'Performs a pending WED-transition by its action, as the owner of the flow. The outcome is done, busy (another session has the job) or failed.';
+
+create function wed_sql.remove_instances(wed_flow regclass, wids bigint[]) returns bigint
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_remove_instances';
+
+revoke all on function wed_sql.remove_instances(regclass, bigint[]) from public;
+
+comment on function wed_sql.remove_instances(regclass, bigint[]) is
+'Removes instances that have ended, as the owner of their flow; returns how many there were.';
+
+create function wed_sql.check_set_clause(wed_flow regclass, set_clause text) returns void
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_check_set_clause';
+
+revoke all on function wed_sql.check_set_clause(regclass, text) from public;
+
+comment on function wed_sql.check_set_clause(regclass, text) is
+'An error if a text is not what SQL accepts after SET for a wed_flow.';
+
 create function wed_sql.await_transactions(xids xid[]) returns void
     language c strict volatile parallel unsafe
     set lock_timeout = 0

@@ -137,8 +137,8 @@ begin
         return;
     end if;
     if others is not null then
-        execute format('revoke all on %s, %s, %s, %s, %I.wed_instance from %s cascade',
-                       f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace, schema, others);
+        execute format('revoke all on %s, %s, %s, %s, %s, %I.wed_instance from %s cascade',
+                       f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace, f.wed_event, schema, others);
         execute format('revoke all on schema %I from %s cascade', schema, others);
     end if;
     perform wed_sql.grant_to_owner(schema, pg_get_userbyid(owner));
@@ -229,14 +229,14 @@ begin
     for f in
         select distinct flow.*
           from pg_event_trigger_dropped_objects() o
-          join wed_sql.flow on o.objid in (flow.wed_flow, flow.wed_attr, flow.wed_trig, flow.job_pool, flow.wed_trace)
+          join wed_sql.flow on o.objid in (flow.wed_flow, flow.wed_attr, flow.wed_trig, flow.job_pool, flow.wed_trace, flow.wed_event)
          where o.classid = 'pg_class'::regclass
     loop
         if exists (select from pg_class where oid = f.wed_flow) then
             select o.object_identity into gone
               from pg_event_trigger_dropped_objects() o
              where o.classid = 'pg_class'::regclass and o.objsubid = 0
-               and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace)
+               and o.objid in (f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace, f.wed_event)
              limit 1;
             if found then
                 raise exception 'table % cannot be dropped: a WED-flow needs it', gone
@@ -276,7 +276,7 @@ declare
 begin
     delete from wed_sql.flow where flow_id = f.flow_id;
     select string_agg(c.oid::regclass::text, ', ') into rest
-      from pg_class c where c.oid in (f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr);
+      from pg_class c where c.oid in (f.wed_trace, f.wed_event, f.job_pool, f.wed_trig, f.wed_attr);
     if rest is not null then
         execute format('drop table %s', rest);
     end if;

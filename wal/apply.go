@@ -74,7 +74,12 @@ type applier struct {
 	// missed are the instances, by flow, whose states were discarded while it heals them.
 	missed map[int32]map[int64]struct{}
 
-	meter Meter // or nil
+	// sweeper may be nil.
+	sweeper Sweeper
+	signals signalled
+	// meter may be nil.
+	meter Meter
+
 	muted *limiter
 	// waypoint is where the log got its last point to begin decoding from.
 	waypoint LSN
@@ -119,9 +124,10 @@ func (a *applier) write(ctx context.Context, batch []Commit, upto LSN) (position
 	var how way
 	reloaded := map[int32]bool{}
 	for try := 1; ; try++ {
-		at, err := a.try(ctx, batch, upto, how)
+		w, at, err := a.try(ctx, batch, upto, how)
 		if err == nil {
 			a.clock.settle()
+			a.tellOfJobs(w)
 			if upto != 0 {
 				a.dedupe = false
 			}
@@ -248,16 +254,57 @@ func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause er
 	return a.write(ctx, batch, upto)
 }
 
-func (a *applier) try(ctx context.Context, batch []Commit, upto LSN, how way) (positions, error) {
+func (a *applier) try(ctx context.Context, batch []Commit, upto LSN, how way) (*work, positions, error) {
 	w, err := a.prepare(ctx, batch, upto)
 	if err != nil {
-		return positions{}, err
+		return nil, positions{}, err
 	}
 	if how.mute {
-		w.notes = notes{}
+		w.mute = true
 	}
 	w.keep = how.keep
-	return a.send(ctx, w)
+	at, err := a.send(ctx, w)
+	return w, at, err
+}
+
+// tellOfJobs tells the sweeper of the jobs that were written.
+func (a *applier) tellOfJobs(w *work) {
+	if a.sweeper == nil {
+		return
+	}
+	var shortest time.Duration
+	for _, l := range w.flows {
+		if l.shortest > 0 && (shortest == 0 || l.shortest < shortest) {
+			shortest = l.shortest
+		}
+	}
+	if shortest > 0 {
+		a.sweeper.Jobs(shortest)
+	}
+}
+
+// signalled are flows for which signals were kept since the follower started.
+type signalled struct {
+	mu    sync.Mutex
+	flows map[int32]bool
+}
+
+// keepSignals has the jobs of flows that are fired from now on looked at for signals.
+func (a *applier) keepSignals(flows []int32) {
+	a.signals.mu.Lock()
+	defer a.signals.mu.Unlock()
+	for _, id := range flows {
+		if a.signals.flows == nil {
+			a.signals.flows = make(map[int32]bool)
+		}
+		a.signals.flows[id] = true
+	}
+}
+
+func (a *applier) hasSignals(f *flow) bool {
+	a.signals.mu.Lock()
+	defer a.signals.mu.Unlock()
+	return f.signalled || a.signals.flows[f.id]
 }
 
 // versions iterates over the states of a batch.
@@ -332,7 +379,7 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 			}
 			l := byFlow[f.id]
 			if l == nil {
-				l = &lines{flow: f}
+				l = &lines{flow: f, signalled: a.hasSignals(f)}
 				byFlow[f.id] = l
 				w.flows = append(w.flows, l)
 			}
@@ -341,7 +388,8 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 			at := a.clock.next(instance{f.id, v.Wid}, v.Stamp.Version, batch[i].Time)
 			if v.heal == nil {
 				l.addState(v, out, rules, at, false)
-				l.addJobs(v, out.Fired, rules, at.time, &w.notes)
+				l.withdraw(v.Wid, v.Stamp.Withdrawn, v.Stamp.Version)
+				l.addJobs(v, out.Fired, func(fold.Rule) int64 { return v.Stamp.Version }, rules, at.time)
 				a.measure(w, f, v, out.Status, out.Fired, rules, batch[i].Time)
 				continue
 			}
@@ -350,7 +398,8 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 				return nil, &failure{err: errNoRules, step: stepState, flow: f}
 			}
 			l.addState(v, out, rules, at, v.heal.missing)
-			l.addJobs(v, without(out.Pending, v.heal.jobs), rules, at.time, &w.notes)
+			l.withdraw(v.Wid, without(v.heal.jobs, out.Pending), v.Stamp.Version+1)
+			l.addJobs(v, without(out.Pending, v.heal.jobs), v.Stamp.since, rules, at.time)
 			a.measure(w, f, v, out.Status, without(out.Pending, v.heal.jobs), rules, batch[i].Time)
 		}
 	}

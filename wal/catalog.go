@@ -3,7 +3,9 @@ package wal
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,16 +17,17 @@ const exceptionTransition = "_EXCPT"
 
 // flow is what the follower knows of a flow.
 type flow struct {
-	id       int32
-	name     string // of its schema
-	relation uint32 // OID of wed_flow
-	table    string // wed_flow, qualified and quoted; so are the next two
-	trace    string // "" if it is missing, as pool is: somebody dropped it by force
-	pool     string
-	excpt    fold.Rule
-	private  bool // has worker roles that may not see each other's jobs
-	followed bool
-	since    LSN // states committed before may have their line already, from healing
+	id        int32
+	name      string // of its schema
+	relation  uint32 // OID of wed_flow
+	table     string // wed_flow, qualified and quoted; so are the next two
+	trace     string // "" if it is missing, as pool is: somebody dropped it by force
+	pool      string
+	excpt     fold.Rule
+	private   bool // has worker roles that may not see each other's jobs
+	followed  bool
+	signalled bool // signals may be kept for its jobs
+	since     LSN  // states committed before may have their line already, from healing
 }
 
 func (f *flow) damaged() bool { return f.trace == "" || f.pool == "" }
@@ -32,7 +35,11 @@ func (f *flow) damaged() bool { return f.trace == "" || f.pool == "" }
 // rule is a rule as a version of its flow's definition has it.
 type rule struct {
 	transition string
-	timeout    *string // an interval, as text
+	timeout    *string       // an interval, as text
+	limit      time.Duration // the same; 0: none
+	delay      *string       // an interval, as text; nil: it fires at once
+	action     bool          // the engine performs it
+	priority   int32
 }
 
 // ruleSet is the rules of a flow in one version of its definition, with the last
@@ -129,7 +136,8 @@ select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
        quote_ident(n.nspname) || '.' || quote_ident(t.relname),
        coalesce(quote_ident(rn.nspname) || '.' || quote_ident(r.relname), ''),
        coalesce(quote_ident(pn.nspname) || '.' || quote_ident(p.relname), ''),
-       t.relrowsecurity, w.since is not null, coalesce(w.since, '0/0')::text
+       t.relrowsecurity, w.since is not null, coalesce(w.since, '0/0')::text,
+       exists (select from wed_sql.signal s where s.flow_id = f.flow_id)
   from wed_sql.flow f left join wed_sql.followed w on w.flow_id = f.flow_id
   join pg_class t on t.oid = f.wed_flow  join pg_namespace n  on n.oid  = t.relnamespace
   left join pg_class r on r.oid = f.wed_trace left join pg_namespace rn on rn.oid = r.relnamespace
@@ -140,7 +148,7 @@ select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
 	flows, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*flow, error) {
 		f := new(flow)
 		var since string
-		err := row.Scan(&f.id, &f.name, &f.relation, &f.excpt, &f.table, &f.trace, &f.pool, &f.private, &f.followed, &since)
+		err := row.Scan(&f.id, &f.name, &f.relation, &f.excpt, &f.table, &f.trace, &f.pool, &f.private, &f.followed, &since, &f.signalled)
 		if err == nil {
 			f.since, err = parseLSN(since)
 		}
@@ -158,7 +166,8 @@ select f.flow_id, n.nspname, t.oid, f.excpt_tgid,
 
 func loadRules(ctx context.Context, db querier, key ruleKey) (ruleSet, error) {
 	rows, err := db.Query(ctx, `
-select distinct on (tgid) tgid, coalesce(trname, ''), timeout::text
+select distinct on (tgid) tgid, coalesce(trname, ''), timeout::text, coalesce(extract(epoch from timeout), 0)::double precision,
+       delay::text, action is not null, priority
   from wed_sql.rule where flow_id = $1 and valid_from <= $2
  order by tgid, valid_from desc`, key.flow, key.rules)
 	if err != nil {
@@ -167,9 +176,11 @@ select distinct on (tgid) tgid, coalesce(trname, ''), timeout::text
 	set := make(ruleSet)
 	var id fold.Rule
 	var r rule
-	_, err = pgx.ForEachRow(rows, []any{&id, &r.transition, &r.timeout}, func() error {
+	var seconds float64
+	_, err = pgx.ForEachRow(rows, []any{&id, &r.transition, &r.timeout, &seconds, &r.delay, &r.action, &r.priority}, func() error {
+		r.limit = time.Duration(min(seconds, math.MaxInt32) * float64(time.Second))
 		set[id] = r
-		r.timeout = nil
+		r.timeout, r.delay = nil, nil
 		return nil
 	})
 	if err != nil {

@@ -81,6 +81,16 @@ type decoder struct {
 	scratch   []byte
 	// stray is told of rows that no guard has stamped.
 	stray func(relation string, err error)
+	// alarm is told of the timers that a transaction has set.
+	alarm  func(alarm)
+	alarms alarm // of the current transaction
+}
+
+// alarm is what a transaction has written into wed_sql.timer.
+type alarm struct {
+	xid     uint32
+	due     time.Time // the earliest; zero: none
+	signals []int32   // flows for which a signal was kept
 }
 
 type relation struct {
@@ -116,6 +126,7 @@ func (d *decoder) decode(message []byte, maxStates int) (*Commit, error) {
 		}
 		d.open, d.skip = true, m.FinalLSN < d.start
 		d.current, d.bytes = Commit{XID: m.Xid, At: m.FinalLSN, Time: m.CommitTime}, 0
+		d.alarms = alarm{xid: m.Xid}
 		return nil, nil
 	case pglogrepl.MessageTypeCommit:
 		var m pglogrepl.CommitMessage
@@ -128,6 +139,9 @@ func (d *decoder) decode(message []byte, maxStates int) (*Commit, error) {
 		d.open = false
 		if d.skip {
 			return nil, nil
+		}
+		if !d.alarms.due.IsZero() && d.alarm != nil {
+			d.alarm(d.alarms)
 		}
 		done := d.current
 		done.End = m.TransactionEndLSN
@@ -195,6 +209,9 @@ func (d *decoder) row(b []byte) error {
 		}
 		t.b = t.b[1:]
 	}
+	if rel.name == timerTable {
+		return d.timer(rel, t)
+	}
 	if rel.wid < 0 || rel.stamp < 0 {
 		return nil // not a flow's: somebody added a table to the publication
 	}
@@ -237,6 +254,40 @@ func (d *decoder) row(b []byte) error {
 	}
 	d.current.Versions = append(d.current.Versions, v)
 	d.bytes += v.size()
+	return nil
+}
+
+const timerTable = "wed_sql.timer"
+
+// timer reads a row of wed_sql.timer.
+func (d *decoder) timer(rel *relation, t tuple) error {
+	if t.begin(); t.left != len(rel.columns) {
+		return fmt.Errorf("relation %s: row of %d columns, want %d", rel.name, t.left, len(rel.columns))
+	}
+	var due time.Time
+	var flow int64
+	signal := false
+	for _, c := range rel.columns {
+		_, text := t.next()
+		switch c.name {
+		case "due_at":
+			// A time that Go has none for is looked at when it is due, like any other.
+			due, _ = time.Parse(timestampLayout, string(text))
+		case "flow_id":
+			flow, _ = strconv.ParseInt(string(text), 10, 32)
+		case "kind":
+			signal = string(text) == signalTimer
+		}
+	}
+	if t.err != nil {
+		return fmt.Errorf("relation %s: %w", rel.name, t.err)
+	}
+	if signal {
+		d.alarms.signals = append(d.alarms.signals, int32(flow))
+	}
+	if !due.IsZero() && (d.alarms.due.IsZero() || due.Before(d.alarms.due)) {
+		d.alarms.due = due
+	}
 	return nil
 }
 

@@ -57,9 +57,20 @@ type Settings struct {
 	// Warn is called, if it is there, when something is wrong that does not stop the
 	// follower, with what it is; and with "" when all is well again.
 	Warn func(text string)
+	// Sweeper, if it is there, is told of what has to be done at a time.
+	Sweeper Sweeper
 	// Recheck, if it is there, has the follower look at once for what it else looks for
 	// each minute: flows to heal, and what is wrong.
 	Recheck <-chan struct{}
+}
+
+// Sweeper does what is due because time has passed. Its methods must not block.
+type Sweeper interface {
+	// Jobs says that jobs were fired, and the shortest of their time limits.
+	Jobs(shortest time.Duration)
+	// Due says that a transaction has set timers, and when the first of them is due. The
+	// transaction may not have ended for other sessions yet.
+	Due(at time.Time, xid uint32)
 }
 
 // ErrNotLogical says that the server cannot do logical replication.
@@ -109,6 +120,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 	}()
 
 	a := newApplier(conn, s.Log, f.epoch)
+	a.sweeper = s.Sweeper
 	a.meter = s.Meter
 	from, err := position(ctx, s, conn, repl, f)
 	if err != nil {
@@ -141,6 +153,12 @@ func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN, send
 				s.Log.Warn("a state without a valid stamp is ignored", "relation", relation, "err", err)
 			}
 		}),
+	}
+	r.decode.alarm = func(due alarm) {
+		a.keepSignals(due.signals)
+		if s.Sweeper != nil {
+			s.Sweeper.Due(due.due, due.xid)
+		}
 	}
 	held := &gate{Observer: s.Observer}
 	p := &pump{queue: q, store: a, feedback: f, observer: held, batchSize: s.BatchSize, applied: from, stored: from}

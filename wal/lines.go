@@ -2,6 +2,7 @@ package wal
 
 import (
 	"container/list"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,9 +18,17 @@ const (
 
 // lines is what a batch writes for one flow: columns, as the statements want them.
 type lines struct {
-	flow  *flow
-	trace traceColumns
-	jobs  jobColumns
+	flow *flow
+	// signalled: signals may be kept for its jobs.
+	signalled bool
+	trace     traceColumns
+	jobs      jobColumns
+	// timers are what is to be done at a time.
+	timers timerColumns
+	// gone are the rules that were withdrawn: their jobs and timers of earlier versions.
+	gone goneColumns
+	// shortest of the jobs' timeouts; 0: none.
+	shortest time.Duration
 }
 
 type traceColumns struct {
@@ -44,9 +53,32 @@ type jobColumns struct {
 	timeout    []*string
 	payload    []string
 	firedAt    []time.Time
+	version    []int64
+	priority   []int32
+	note       []string // payload of the notification; "": none
 }
 
-type notes struct{ channel, payload []string }
+type timerColumns struct {
+	wid     []int64
+	tgid    []int32
+	kind    []string
+	version []int64
+	from    []time.Time
+	after   []*string // an interval, as text
+}
+
+type goneColumns struct {
+	wid     []int64
+	tgid    []int32
+	version []int64
+}
+
+// Kinds of timers, as wed_sql.timer.kind has them.
+const (
+	delayTimer  = "d"
+	actionTimer = "a"
+	signalTimer = "g"
+)
 
 // outcome folds a version in.
 func outcome(v *Version, f *flow) fold.Outcome {
@@ -55,6 +87,9 @@ func outcome(v *Version, f *flow) fold.Outcome {
 		Matched: v.Stamp.Matched,
 		Final:   v.Stamp.Final,
 		Failed:  v.Stamp.Failed,
+
+		Withdrawn: v.Stamp.Withdrawn,
+		Status:    v.Stamp.Status,
 	}, f.excpt)
 }
 
@@ -73,9 +108,11 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 		failure = &v.note
 	}
 	t.trw = append(t.trw, v.Stamp.Transition)
-	names := make([]string, len(out.Fired))
-	for i, r := range out.Fired {
-		names[i] = rules.transition(l.flow, r)
+	names := make([]string, 0, len(out.Fired))
+	for _, r := range out.Fired {
+		if got := rules.get(l.flow, r); got.delay == nil { // else it fires when its time has come
+			names = append(names, got.transition)
+		}
 	}
 	t.trf = append(t.trf, textArray(names))
 	t.status = append(t.status, out.Status.String())
@@ -86,19 +123,90 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 	t.healed = append(t.healed, healed)
 }
 
-// addJobs adds the jobs and their notifications.
-func (l *lines) addJobs(v *Version, fired []fold.Rule, rules ruleSet, at time.Time, n *notes) {
-	j := &l.jobs
+// addJobs adds what a state has fired: jobs and, of rules with a delay, their timers.
+// version returns that of the state which fired a rule.
+func (l *lines) addJobs(v *Version, fired []fold.Rule, version func(fold.Rule) int64, rules ruleSet, at time.Time) {
 	for _, id := range fired {
 		r := rules.get(l.flow, id)
+		if r.action {
+			l.addTimer(v.Wid, id, actionTimer, version(id), at, r.delay)
+		}
+		if r.delay != nil { // its job is fired when its time has come
+			if !r.action {
+				l.addTimer(v.Wid, id, delayTimer, version(id), at, r.delay)
+			}
+			continue
+		}
+		if l.signalled {
+			l.addTimer(v.Wid, id, signalTimer, version(id), at, nil)
+		}
+		j := &l.jobs
 		j.wid, j.tgid = append(j.wid, v.Wid), append(j.tgid, id)
 		j.transition, j.timeout = append(j.transition, r.transition), append(j.timeout, r.timeout)
 		j.payload, j.firedAt = append(j.payload, v.State), append(j.firedAt, at)
-		if len(r.transition) <= maxChannel {
-			n.channel = append(n.channel, r.transition)
-			n.payload = append(n.payload, notification(l.flow, v, id, r))
+		j.version, j.priority = append(j.version, version(id)), append(j.priority, r.priority)
+		note := ""
+		if len(r.transition) <= maxChannel && !r.action { // an action has the engine for a worker
+			note = notification(l.flow, v, id, r)
+		}
+		j.note = append(j.note, note)
+		if r.limit > 0 && !r.action && (l.shortest == 0 || r.limit < l.shortest) {
+			l.shortest = r.limit
 		}
 	}
+}
+
+func (l *lines) addTimer(wid int64, id fold.Rule, kind string, version int64, from time.Time, after *string) {
+	t := &l.timers
+	t.wid, t.tgid, t.kind = append(t.wid, wid), append(t.tgid, id), append(t.kind, kind)
+	t.version, t.from, t.after = append(t.version, version), append(t.from, from), append(t.after, after)
+}
+
+// withdraw adds what a state has withdrawn, and takes it back if an earlier state of
+// this batch has fired it.
+func (l *lines) withdraw(wid int64, withdrawn []fold.Rule, version int64) {
+	for _, id := range withdrawn {
+		j := &l.jobs
+		for i := len(j.wid) - 1; i >= 0; i-- {
+			if j.wid[i] == wid && j.tgid[i] == id {
+				j.remove(i)
+			}
+		}
+		t := &l.timers
+		for i := len(t.wid) - 1; i >= 0; i-- {
+			if t.wid[i] == wid && t.tgid[i] == id {
+				t.remove(i)
+			}
+		}
+		l.gone.wid, l.gone.tgid = append(l.gone.wid, wid), append(l.gone.tgid, id)
+		l.gone.version = append(l.gone.version, version)
+	}
+}
+
+func (j *jobColumns) remove(i int) {
+	j.wid, j.tgid = slices.Delete(j.wid, i, i+1), slices.Delete(j.tgid, i, i+1)
+	j.transition, j.timeout = slices.Delete(j.transition, i, i+1), slices.Delete(j.timeout, i, i+1)
+	j.payload, j.firedAt = slices.Delete(j.payload, i, i+1), slices.Delete(j.firedAt, i, i+1)
+	j.version, j.priority = slices.Delete(j.version, i, i+1), slices.Delete(j.priority, i, i+1)
+	j.note = slices.Delete(j.note, i, i+1)
+}
+
+func (t *timerColumns) remove(i int) {
+	t.wid, t.tgid, t.kind = slices.Delete(t.wid, i, i+1), slices.Delete(t.tgid, i, i+1), slices.Delete(t.kind, i, i+1)
+	t.version, t.from = slices.Delete(t.version, i, i+1), slices.Delete(t.from, i, i+1)
+	t.after = slices.Delete(t.after, i, i+1)
+}
+
+// notifications are those of the jobs, as columns.
+func (w *work) notifications() (channel, payload []string) {
+	for _, l := range w.flows {
+		for i, note := range l.jobs.note {
+			if note != "" {
+				channel, payload = append(channel, l.jobs.transition[i]), append(payload, note)
+			}
+		}
+	}
+	return channel, payload
 }
 
 // notification is the job as the payload of its notification.

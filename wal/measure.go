@@ -20,7 +20,7 @@ type Measured struct {
 	Initial   bool
 	Status    fold.Status
 	Done      string   // the transition that wrote it, "" if none did
-	Fired     []string // transitions
+	Fired     []string // transitions, but those whose timers are set
 	Withdrawn []string
 	Committed time.Time
 	Healed    bool // read from the table, so nobody knows when it was committed
@@ -41,17 +41,17 @@ func (a *applier) measure(w *work, f *flow, v *Version, status fold.Status, fire
 		FlowName:  f.name,
 		Initial:   v.Stamp.Version == 0,
 		Status:    status,
-		Fired:     transitions(f, rules, fired),
-		Withdrawn: transitions(f, rules, withdrawn(&v.Stamp)),
+		Fired:     transitions(f, rules, fired, func(r rule) bool { return r.delay == nil }),
+		Withdrawn: transitions(f, rules, v.Stamp.Withdrawn, func(rule) bool { return true }),
 		Committed: commit,
 		Healed:    v.heal != nil,
 	}
 	if v.Stamp.By != fold.None && v.Stamp.Transition != nil {
 		m.Done = *v.Stamp.Transition
-		if firedAt, beganAt := jobTimes(&v.Stamp); firedAt != nil && beganAt != nil && !m.Healed {
+		if fired, began := v.Stamp.FiredAt, v.Stamp.BeganAt; fired != nil && began != nil && !m.Healed {
 			m.Timed = true
 			// The server's clock may have been set back meanwhile.
-			m.Wait, m.Run = max(beganAt.Sub(*firedAt), 0), max(commit.Sub(*beganAt), 0)
+			m.Wait, m.Run = max(began.Sub(*fired), 0), max(commit.Sub(*began), 0)
 		}
 	}
 	w.measured = append(w.measured, m)
@@ -64,20 +64,13 @@ func (a *applier) measured(w *work) {
 	}
 }
 
-func transitions(f *flow, rules ruleSet, ids []fold.Rule) []string {
-	if len(ids) == 0 {
-		return nil
-	}
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = rules.transition(f, id)
+// transitions returns the names of those rules that count.
+func transitions(f *flow, rules ruleSet, ids []fold.Rule, counts func(rule) bool) []string {
+	var names []string
+	for _, id := range ids {
+		if r := rules.get(f, id); counts(r) {
+			names = append(names, r.transition)
+		}
 	}
 	return names
 }
-
-// jobTimes returns when the job that a state completes was fired, and when the
-// transaction that did it began.
-func jobTimes(s *Stamp) (firedAt, beganAt *time.Time) { return s.FiredAt, s.BeganAt }
-
-// withdrawn returns the rules that a state withdraws.
-func withdrawn(s *Stamp) []fold.Rule { return s.Withdrawn }

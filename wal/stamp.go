@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,19 +23,24 @@ type Stamp struct {
 	Failed  bool   // a condition could not be evaluated
 	Error   string // why, if Failed
 
-	// Transition is the name under which the job that By fired was known; nil if
-	// there is no By.
+	// Transition is the name under which the job that By fired was known, or that of an
+	// intervention; nil if there is neither.
 	Transition *string
 
-	Withdrawn        []fold.Rule // pending rules that the state withdraws
-	FiredAt, BeganAt *time.Time  // of the completed job, and of the transaction that did it
+	// Since are the versions that fired those of Pending which pend on, in their order.
+	Since     []int64
+	Withdrawn []fold.Rule // of Pending
+	Status    fold.Status // Suspended or Cancelled, or 0
+	FiredAt   *time.Time  // when the job of By fired
+	BeganAt   *time.Time  // start of the transaction that wrote the state
 }
 
-const stampFields = 8
+const stampFields = 15
 
 // ParseStamp reads the text of a wed_sql.stamp as PostgreSQL's record_out writes it:
 //
-//	(version,rules,written_by,pending,matched,final,error,trw)
+//	(version,rules,written_by,pending,matched,final,error,trw,
+//	 since,withdrawn,status,undo,run,fired_at,began_at)
 //
 // Fields that a later version of the extension may add behind these are ignored.
 func ParseStamp(text string) (Stamp, error) {
@@ -61,10 +67,38 @@ func ParseStamp(text string) (Stamp, error) {
 	if fields[6] != nil {
 		s.Failed, s.Error = true, *fields[6]
 	}
+	if fields[8] != nil {
+		s.Since = integers[int64](&p, 8, 64)
+	}
+	if fields[9] != nil {
+		s.Withdrawn = p.rules(9)
+	}
+	if f := fields[10]; f != nil && len(*f) == 1 {
+		s.Status = fold.Status((*f)[0])
+	}
+	s.FiredAt, s.BeganAt = p.time(13), p.time(14)
 	if p.err != nil {
 		return Stamp{}, p.err
 	}
 	return s, nil
+}
+
+// since returns the version that fired a rule which pends after the state.
+func (s *Stamp) since(r fold.Rule) int64 {
+	i := 0
+	for _, p := range s.Pending {
+		if p == s.By || slices.Contains(s.Withdrawn, p) {
+			continue
+		}
+		if i == len(s.Since) {
+			break
+		}
+		if p == r {
+			return s.Since[i]
+		}
+		i++
+	}
+	return s.Version
 }
 
 type stampParser struct {
@@ -105,7 +139,25 @@ func (p *stampParser) boolean(i int) bool {
 	return false
 }
 
-func (p *stampParser) rules(i int) []fold.Rule {
+// timestampLayout is how PostgreSQL writes a timestamp with time zone, in ISO and UTC.
+const timestampLayout = "2006-01-02 15:04:05.999999Z07"
+
+// time returns nil for null, and for a time that Go has none for.
+func (p *stampParser) time(i int) *time.Time {
+	if p.fields[i] == nil {
+		return nil
+	}
+	t, err := time.Parse(timestampLayout, *p.fields[i])
+	if err != nil {
+		return nil
+	}
+	return &t
+}
+
+func (p *stampParser) rules(i int) []fold.Rule { return integers[fold.Rule](p, i, 32) }
+
+// integers reads a field that is an array.
+func integers[T ~int32 | ~int64](p *stampParser, i, bits int) []T {
 	if p.fields[i] == nil {
 		p.fail(i, errNullField)
 		return nil
@@ -119,16 +171,16 @@ func (p *stampParser) rules(i int) []fold.Rule {
 	if inner == "" {
 		return nil
 	}
-	rules := make([]fold.Rule, 0, strings.Count(inner, ",")+1)
+	elements := make([]T, 0, strings.Count(inner, ",")+1)
 	for element := range strings.SplitSeq(inner, ",") {
-		n, err := strconv.ParseInt(element, 10, 32)
+		n, err := strconv.ParseInt(element, 10, bits)
 		if err != nil {
 			p.fail(i, err)
 			return nil
 		}
-		rules = append(rules, fold.Rule(n))
+		elements = append(elements, T(n))
 	}
-	return rules
+	return elements
 }
 
 // splitRecord splits the text of a composite value into its fields, nil for null.

@@ -13,7 +13,7 @@ type work struct {
 	upto  LSN // position to store; 0: leave it
 	xids  []uint32
 	flows []*lines
-	notes notes
+	mute  bool // no notifications
 	keep  bool // jobs that are there
 
 	measured []Measured
@@ -45,6 +45,8 @@ const (
 	stepPrepare   step = "prepare the statements"
 	stepState     step = "read wed_flow"
 	stepTrace     step = "write wed_trace"
+	stepWithdraw  step = "withdraw jobs"
+	stepTimers    step = "set timers"
 	stepJobs      step = "write job_pool"
 	stepNotify    step = "notify"
 	stepCommit    step = "commit"
@@ -81,10 +83,38 @@ select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
               $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::boolean[])
     as s(wid, version, state, trw, trf, status, tstmp, base, step, pending, error, healed)`
 
-	sqlJobs = `insert into %s (wid, tgid, trname, timeout, payload, fired_at)
-select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_at
-  from unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    as j(wid, tgid, trname, timeout, payload, fired_at)`
+	sqlJobs = `insert into %s (wid, tgid, trname, timeout, payload, fired_at, version, priority)
+select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_at, j.version, j.priority
+  from unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::bigint[], $8::int[])
+    as j(wid, tgid, trname, timeout, payload, fired_at, version, priority)`
+
+	// What is in use is left to the sweeper: nobody keeps the follower waiting.
+	sqlWithdraw = `with w as materialized (select * from unnest($2::bigint[], $3::int[], $4::bigint[]) as w(wid, tgid, version)),
+     t as materialized (
+         select x.wid, x.tgid, x.kind from w join wed_sql.timer x on x.flow_id = $1 and x.wid = w.wid and x.tgid = w.tgid
+          where x.kind in ('d', 'a', 'r', 'l', 'g') and x.version < w.version for update of x skip locked),
+     stopped as (delete from wed_sql.timer x using t where x.flow_id = $1 and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind),
+     j as materialized (
+         select p.wid, p.tgid from w join %[1]s p on p.wid = w.wid and p.tgid = w.tgid
+          where p.version < w.version for update of p skip locked),
+     removed as (delete from %[1]s p using j where p.wid = j.wid and p.tgid = j.tgid)
+insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+select $1, w.wid, w.tgid, 'w', max(w.version), now() + interval '1 second'
+  from w
+ where exists (select from %[1]s p where p.wid = w.wid and p.tgid = w.tgid and p.version < w.version
+                  and not exists (select from j where j.wid = p.wid and j.tgid = p.tgid))
+    or exists (select from wed_sql.timer x where x.flow_id = $1 and x.wid = w.wid and x.tgid = w.tgid
+                  and x.kind in ('d', 'a') and x.version < w.version
+                  and not exists (select from t where t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind))
+ group by w.wid, w.tgid
+    on conflict (flow_id, wid, tgid, kind) do update set version = greatest(timer.version, excluded.version), due_at = excluded.due_at`
+
+	sqlTimers = `insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+select $1, s.wid, s.tgid, s.kind::"char", s.version, s.begun + coalesce(s.after::interval, interval '0')
+  from unnest($2::bigint[], $3::int[], $4::text[], $5::bigint[], $6::timestamptz[], $7::text[])
+    as s(wid, tgid, kind, version, begun, after)
+    on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at
+ where timer.version <> excluded.version`
 
 	// A job that is there already can only come from a backup or a hand. Taking that
 	// into account each time would make the insert four times as expensive.
@@ -172,16 +202,22 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 			queue(stepTrace, l.flow, s.trace, t.wid, t.version, t.state, t.trw, t.trf, t.status, t.tstmp,
 				t.base, t.step, t.pending, t.err, t.healed)
 		}
+		if g := &l.gone; len(g.wid) > 0 {
+			queue(stepWithdraw, l.flow, fmt.Sprintf(sqlWithdraw, l.flow.pool), l.flow.id, g.wid, g.tgid, g.version)
+		}
 		if j := &l.jobs; len(j.wid) > 0 {
 			sql := s.jobs
 			if w.keep {
 				sql = fmt.Sprintf(sqlNewJobs, l.flow.pool)
 			}
-			queue(stepJobs, l.flow, sql, j.wid, j.tgid, j.transition, j.timeout, j.payload, j.firedAt)
+			queue(stepJobs, l.flow, sql, j.wid, j.tgid, j.transition, j.timeout, j.payload, j.firedAt, j.version, j.priority)
+		}
+		if t := &l.timers; len(t.wid) > 0 {
+			queue(stepTimers, l.flow, sqlTimers, l.flow.id, t.wid, t.tgid, t.kind, t.version, t.from, t.after)
 		}
 	}
-	if len(w.notes.channel) > 0 {
-		queue(stepNotify, nil, sqlNotify, w.notes.channel, w.notes.payload)
+	if channel, payload := w.notifications(); len(channel) > 0 && !w.mute {
+		queue(stepNotify, nil, sqlNotify, channel, payload)
 	}
 	if a.heals {
 		queue(stepFence, nil, sqlFence, upto, a.epoch)

@@ -1,0 +1,413 @@
+/*-------------------------------------------------------------------------
+ *
+ * operation.c
+ *		States that no worker writes: what an action of a WED-trigger does, and
+ *		what an intervention makes of an instance. Both are written as the
+ *		flow's owner, restricted; who may ask for them is for sql/ to say.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wed_sql.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "parser/analyze.h"
+#include "parser/parser.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(wed_operate);
+PG_FUNCTION_INFO_V1(wed_perform);
+PG_FUNCTION_INFO_V1(wed_remove_instances);
+PG_FUNCTION_INFO_V1(wed_check_set_clause);
+
+/* The one that is under way in this session, if there is one. */
+static const WedOperation *current = NULL;
+
+static const struct
+{
+	const char *name;
+	const char *trw;
+	WedOperationKind kind;
+}			operations[] =
+{
+	{"cancel", "_CANCEL", WED_OP_CANCEL},
+	{"compensate", "_COMPENSATE", WED_OP_COMPENSATE},
+	{"fail", "_FAIL", WED_OP_FAIL},
+	{"rematch", "_REMATCH", WED_OP_REMATCH},
+	{"reopen", "_REOPEN", WED_OP_REOPEN},
+	{"repair", "_REPAIR", WED_OP_REPAIR},
+	{"resume", "_RESUME", WED_OP_RESUME},
+	{"retry", "_RETRY", WED_OP_RETRY},
+	{"rewind", "_REWIND", WED_OP_REWIND},
+	{"skip", "_SKIP", WED_OP_SKIP},
+	{"suspend", "_SUSPEND", WED_OP_SUSPEND},
+};
+
+/* The intervention that writes, or removes, this instance. */
+const WedOperation *
+wed_operation_on(Oid wed_flow, int64 wid)
+{
+	if (current == NULL || current->wed_flow != wed_flow || current->wid != wid)
+		return NULL;
+	return current;
+}
+
+/*
+ * From text to update
+ */
+
+/* "a = 1, b = 2" as a statement that writes one instance, $1. */
+static char *
+update_statement(Relation wed_flow, const char *set_clause, const char *returning)
+{
+	return psprintf("update only %s set %s\n where wid operator(pg_catalog.=) $1%s",
+					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(wed_flow)),
+											   RelationGetRelationName(wed_flow)),
+					set_clause, returning);
+}
+
+static void
+check_one_update(const char *statement)
+{
+	List	   *raw = raw_parser(statement, RAW_PARSE_DEFAULT);
+
+	if (list_length(raw) != 1 || !IsA(linitial_node(RawStmt, raw)->stmt, UpdateStmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the SET clause is more than that"),
+				 errhint("Give what SQL accepts between SET and WHERE: attribute = value, ...")));
+}
+
+typedef struct Update
+{
+	Relation	wed_flow;
+	const char *set_clause;
+	int64		wid;
+	const char *lock_timeout;	/* NULL: does not wait for the instance at all */
+	Datum		stamp;			/* out: of the state that was written, detoasted */
+	bool		found;			/* out */
+	bool		busy;			/* out: somebody else has the instance */
+	MemoryContext context;		/* for stamp */
+} Update;
+
+/* Whether the instance can be had at once; also if there is none. */
+static bool
+lock_instance(const Update *update)
+{
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(update->wid);
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
+												   RelationGetRelationName(update->wed_flow));
+	bool		exists;
+
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1 for update skip locked", table),
+							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));
+	if (SPI_processed == 1)
+		return true;
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1", table),
+							  1, &type, &wid, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "reading an instance failed: %s", SPI_result_code_string(SPI_result));
+	exists = SPI_processed == 1;
+	return !exists;
+}
+
+static void
+execute_update(void *arg)
+{
+	Update	   *update = arg;
+	char	   *statement = update_statement(update->wed_flow, update->set_clause, " returning _stamp");
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(update->wid);
+	int			outcome;
+
+	check_one_update(statement);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (update->lock_timeout != NULL)
+		(void) set_config_option("lock_timeout", update->lock_timeout,
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	else if (!lock_instance(update))
+	{
+		update->busy = true;
+		SPI_finish();
+		return;
+	}
+	outcome = SPI_execute_with_args(statement, 1, &type, &wid, NULL, false, 0);
+	if (outcome != SPI_OK_UPDATE_RETURNING)
+		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
+	update->found = SPI_processed == 1;
+	if (update->found)
+	{
+		bool		isnull;
+		Datum		stamp = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+		MemoryContext old = MemoryContextSwitchTo(update->context);
+
+		if (isnull)
+			elog(ERROR, "instance " INT64_FORMAT " was written without its guard", update->wid);
+		update->stamp = PointerGetDatum(DatumGetHeapTupleHeaderCopy(stamp));
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+}
+
+static void
+refuse_unknown_instance(const char *flow, int64 wid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NO_DATA_FOUND),
+			 errmsg("WED-flow \"%s\" has no instance " INT64_FORMAT, flow, wid)));
+}
+
+static int32 *
+read_tgids(ArrayType *array, int *count)
+{
+	if (ARR_NDIM(array) > 1 || ARR_HASNULL(array) || ARR_ELEMTYPE(array) != INT4OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("list of WED-triggers is malformed")));
+	*count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	return (int32 *) ARR_DATA_PTR(array);
+}
+
+static void
+describe_operation(const char *name, WedOperation *operation)
+{
+	for (int i = 0; i < lengthof(operations); i++)
+	{
+		if (strcmp(operations[i].name, name) == 0)
+		{
+			operation->kind = operations[i].kind;
+			operation->trw = operations[i].trw;
+			return;
+		}
+	}
+	elog(ERROR, "unknown operation \"%s\"", name);
+}
+
+/* Runs body as the flow's owner while the operation is under way. */
+static void
+under_operation(const WedOperation *operation, Oid owner, void (*body) (void *), void *arg)
+{
+	const WedOperation *before = current;
+
+	current = operation;
+	PG_TRY();
+	{
+		wed_run_as_owner(owner, body, arg);
+	}
+	PG_FINALLY();
+	{
+		current = before;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * wed_sql.operate(wed_flow regclass, wid bigint, operation text, tgid integer,
+ * set_clause text, reason text, undo integer[]) -> wed_sql.stamp: of the state
+ * that an intervention has written.
+ */
+Datum
+wed_operate(PG_FUNCTION_ARGS)
+{
+	WedOperation operation = {0};
+	Update		update = {0};
+	WedFlow    *flow;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("an operation needs a flow, an instance and a name")));
+	update.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	update.wid = PG_GETARG_INT64(1);
+	update.set_clause = PG_ARGISNULL(4) ? "_stamp = _stamp" : text_to_cstring(PG_GETARG_TEXT_PP(4));
+	update.context = CurrentMemoryContext;
+	/* how long to wait for a worker who has the instance is the caller's to say */
+	update.lock_timeout = pstrdup(GetConfigOption("lock_timeout", false, false));
+	flow = wed_flow_get(update.wed_flow);
+
+	describe_operation(text_to_cstring(PG_GETARG_TEXT_PP(2)), &operation);
+	operation.wed_flow = flow->relid;
+	operation.wid = update.wid;
+	operation.tgid = PG_ARGISNULL(3) ? 0 : PG_GETARG_INT32(3);
+	operation.sets = !PG_ARGISNULL(4);
+	operation.reason = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
+	if (!PG_ARGISNULL(6))
+		operation.undo = read_tgids(PG_GETARG_ARRAYTYPE_P(6), &operation.nundo);
+
+	under_operation(&operation, flow->owner, execute_update, &update);
+	if (!update.found)
+		refuse_unknown_instance(flow->name, update.wid);
+	table_close(update.wed_flow, NoLock);
+	PG_RETURN_DATUM(update.stamp);
+}
+
+/*
+ * wed_sql.perform(wed_flow regclass, wid bigint, tgid integer, action text,
+ * limit_ms integer) -> (outcome text, sqlstate text, error text): performs a
+ * pending WED-transition by its action. The outcome is done, busy (another
+ * session has the job or the instance) or failed.
+ */
+Datum
+wed_perform(PG_FUNCTION_ARGS)
+{
+	Update		update = {0};
+	WedFlow    *flow;
+	int32		tgid = PG_GETARG_INT32(2);
+	int			rules_limit = PG_GETARG_INT32(4);
+	const int	limit = wed_action_timeout > 0 ? Min(rules_limit, wed_action_timeout) : rules_limit;
+	int			completes_before = wed_completes_tgid;
+	char	   *error;
+	int			sqlstate = 0;
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, true, true};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	update.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	update.wid = PG_GETARG_INT64(1);
+	update.set_clause = text_to_cstring(PG_GETARG_TEXT_PP(3));
+	update.context = CurrentMemoryContext;
+	flow = wed_flow_get(update.wed_flow);
+
+	if (!wed_take_job_lock(update.wid, tgid))
+		values[0] = CStringGetTextDatum("busy");
+	else
+	{
+		wed_completes_tgid = tgid;
+		PG_TRY();
+		{
+			error = wed_try_action(flow, execute_update, &update, limit, &sqlstate);
+		}
+		PG_FINALLY();
+		{
+			wed_completes_tgid = completes_before;
+		}
+		PG_END_TRY();
+		if (error == NULL && !update.found && !update.busy)
+			refuse_unknown_instance(flow->name, update.wid);
+		values[0] = CStringGetTextDatum(update.busy ? "busy" : error ? "failed" : "done");
+		if (error != NULL)
+		{
+			values[1] = CStringGetTextDatum(unpack_sql_state(sqlstate));
+			values[2] = CStringGetTextDatum(error);
+			nulls[1] = nulls[2] = false;
+		}
+	}
+	table_close(update.wed_flow, NoLock);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+/*
+ * Removing instances
+ */
+
+typedef struct Removal
+{
+	Relation	wed_flow;
+	int64		wid;
+	bool		removed;
+} Removal;
+
+static void
+execute_removal(void *arg)
+{
+	Removal    *removal = arg;
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(removal->wid);
+	char	   *statement = psprintf("delete from only %s where wid operator(pg_catalog.=) $1",
+									 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(removal->wed_flow)),
+																RelationGetRelationName(removal->wed_flow)));
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_with_args(statement, 1, &type, &wid, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "removal of an instance failed: %s", SPI_result_code_string(SPI_result));
+	removal->removed = SPI_processed == 1;
+	SPI_finish();
+}
+
+/*
+ * wed_sql.remove_instances(wed_flow regclass, wids bigint[]) -> bigint: how
+ * many of them there were. The guard sees to it that they have ended.
+ */
+Datum
+wed_remove_instances(PG_FUNCTION_ARGS)
+{
+	WedOperation operation = {.kind = WED_OP_REMOVE};
+	Removal		removal = {0};
+	WedFlow    *flow;
+	Datum	   *wids;
+	bool	   *nulls;
+	int			nwids;
+	int64		count = 0;
+
+	removal.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	flow = wed_flow_get(removal.wed_flow);
+	operation.wed_flow = flow->relid;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
+					  &wids, &nulls, &nwids);
+	for (int i = 0; i < nwids; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (nulls[i])
+			continue;
+		removal.wid = operation.wid = DatumGetInt64(wids[i]);
+		under_operation(&operation, flow->owner, execute_removal, &removal);
+		count += removal.removed;
+	}
+	table_close(removal.wed_flow, NoLock);
+	PG_RETURN_INT64(count);
+}
+
+/*
+ * Checking a SET clause when it is defined
+ */
+
+typedef struct ClauseCheck
+{
+	const char *statement;
+} ClauseCheck;
+
+static void
+analyze_update(void *arg)
+{
+	ClauseCheck *check = arg;
+	Oid			type = INT8OID;
+
+	check_one_update(check->statement);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_prepare(check->statement, 1, &type) == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	SPI_finish();
+}
+
+/*
+ * wed_sql.check_set_clause(wed_flow regclass, set_clause text) -> void: an
+ * error if it is not what SQL accepts after SET for this table.
+ */
+Datum
+wed_check_set_clause(PG_FUNCTION_ARGS)
+{
+	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
+	ClauseCheck check;
+
+	check.statement = update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
+	wed_run_as_owner(wed_flow->rd_rel->relowner, analyze_update, &check);
+	table_close(wed_flow, NoLock);
+	PG_RETURN_VOID();
+}
