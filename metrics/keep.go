@@ -112,14 +112,7 @@ func (k *keeper) write(ctx context.Context) {
 	taken := d.deltas
 	d.deltas = deltas{}
 	d.mu.Unlock()
-	err := k.work(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		flows, transitions, err := taken.json()
-		if err != nil {
-			return err
-		}
-		_, err = conn.Exec(ctx, "select wed_sql.add_counts($1::text::jsonb, $2::text::jsonb)", flows, transitions)
-		return err
-	})
+	err := k.work(ctx, func(ctx context.Context, conn *pgx.Conn) error { return d.write(ctx, conn, &taken) })
 	k.flushed = time.Now()
 	if err == nil {
 		if k.lastErr != "" {
@@ -144,22 +137,39 @@ func (k *keeper) write(ctx context.Context) {
 	}
 }
 
+// write adds to the tables, and takes what others have counted.
+func (d *Database) write(ctx context.Context, conn *pgx.Conn, what *deltas) error {
+	flows, transitions, err := what.json()
+	if err != nil {
+		return err
+	}
+	rows, err := conn.Query(ctx, "select flow, trname, event, n from wed_sql.add_counts($1::text::jsonb, $2::text::jsonb)", flows, transitions)
+	if err != nil {
+		return fmt.Errorf("add to the counters: %w", err)
+	}
+	events, err := pgx.CollectRows(rows, pgx.RowToStructByPos[event])
+	if err != nil {
+		return fmt.Errorf("add to the counters: %w", err)
+	}
+	d.happened(events)
+	return nil
+}
+
 func (k *keeper) look(ctx context.Context) {
 	d := k.database
 	reached := false
 	err := k.work(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		reached = true
-		if err := d.lookUp(ctx, conn); err != nil {
-			return err
-		}
-		var unread bool
-		if err := conn.QueryRow(ctx, "select wed_sql.has_counted_events()").Scan(&unread); err != nil {
+		var events bool
+		if err := conn.QueryRow(ctx, "select wed_sql.has_counted_events()").Scan(&events); err != nil {
 			return fmt.Errorf("look for events: %w", err)
 		}
-		if unread {
-			k.arm(0)
+		if events {
+			if err := d.write(ctx, conn, new(deltas)); err != nil {
+				return err
+			}
 		}
-		return nil
+		return d.lookUp(ctx, conn)
 	})
 	if err != nil {
 		if !reached {

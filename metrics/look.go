@@ -133,14 +133,9 @@ func (d *Database) await(ctx context.Context) {
 
 // row is what is looked up of a transition.
 type row struct {
-	Flow, Name string
-	Failed     int64
-	TimedOut   int64
-	Lost       int64
-	Waiting    *int64
-	Running    *int64
-	Leased     *int64
-	Oldest     *time.Time
+	Flow, Name               string
+	Waiting, Running, Leased *int64
+	Oldest                   *time.Time
 }
 
 const (
@@ -151,8 +146,9 @@ select l.lsn::text, pg_wal_lsn_diff(l.lsn, s.restart_lsn)::float8
   left join (pg_database d join pg_replication_slots s on s.datoid = d.oid and s.slot_name = 'wed_sql_' || d.oid::text)
        on d.datname = current_database()`
 	sqlTransitions = `
-select flow::text, trname, failed, timed_out, lost, waiting, running, leased, oldest
+select flow::text, trname, waiting, running, leased, oldest
   from wed_sql.transition_statistics($1) limit $2`
+	sqlTimers = `select waiting, due, late from wed_sql.timer_statistics($1)`
 )
 
 // lookUp looks everything up; what it could not, it does not know any more.
@@ -160,13 +156,17 @@ func (d *Database) lookUp(ctx context.Context, conn *pgx.Conn) error {
 	begin := time.Now()
 	p, err := readPosition(ctx, conn)
 	var rows []row
+	var t *timers
+	if err == nil {
+		t, err = readTimers(ctx, conn)
+	}
 	if err == nil {
 		rows, err = readTransitions(ctx, conn)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.look.saw(p, time.Now())
-	d.look.ok = err == nil
+	d.look.ok, d.look.timers = err == nil, t
 	d.saw(rows, err == nil, begin)
 	return err
 }
@@ -210,9 +210,6 @@ func (d *Database) saw(rows []row, ok bool, since time.Time) {
 }
 
 func (j *jobs) add(r *row) {
-	j.failed += r.Failed
-	j.timedOut += r.TimedOut
-	j.lost += r.Lost
 	j.waiting, j.running, j.leased = sum(j.waiting, r.Waiting), sum(j.running, r.Running), sum(j.leased, r.Leased)
 	if r.Oldest != nil && (j.oldest.IsZero() || r.Oldest.Before(j.oldest)) {
 		j.oldest = *r.Oldest
@@ -242,6 +239,16 @@ func readPosition(ctx context.Context, conn *pgx.Conn) (*position, error) {
 		return nil, fmt.Errorf("ask for the log's position: %w", err)
 	}
 	return p, nil
+}
+
+func readTimers(ctx context.Context, conn *pgx.Conn) (*timers, error) {
+	var waiting, due int64
+	t := new(timers)
+	if err := conn.QueryRow(ctx, sqlTimers, maxJobs).Scan(&waiting, &due, &t.late); err != nil {
+		return nil, fmt.Errorf("count the timers: %w", err)
+	}
+	t.waiting, t.due = float64(waiting), float64(due)
+	return t, nil
 }
 
 func readTransitions(ctx context.Context, conn *pgx.Conn) ([]row, error) {

@@ -57,22 +57,25 @@ select trname, waiting, running from stat_transition where flow = 'counted' and 
 
 -- failures count with the transaction that tells of them, at once
 begin;
-select wed_sql.count_event(flow_id, 'first', e) from wed_sql.flow, unnest('{failed,action failed,timed out,lease ran out,connection lost,leased,suspended}'::text[]) e
+select wed_sql.count_event(flow_id, 'first', e) from wed_sql.flow, unnest('{timer fired,failed,action failed,timed out,lease ran out,connection lost,leased,suspended}'::text[]) e
  where wed_flow = 'counted.wed_flow'::regclass;
-select trname, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
+select trname, fired, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
 rollback;
-select trname, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
+select trname, fired, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
 select wed_sql.count_event(flow_id, 'first', e) from wed_sql.flow, unnest('{failed,failed,timed out,connection lost}'::text[]) e
  where wed_flow = 'counted.wed_flow'::regclass;
-select trname, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
+select trname, fired, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
 -- ... and are added up by the engine, once
-select wed_sql.add_counts('[]', '[]');
+select * from wed_sql.add_counts('[]', '[]') where flow = 'counted' order by event;
 select count(*) from wed_sql.counted_event e join wed_sql.flow f using (flow_id) where wed_flow = 'counted.wed_flow'::regclass;
 select trname, fired, done, failed, timed_out, lost from stat_transition where flow = 'counted' and trname = 'first';
 
+create function pg_temp.added(flows jsonb, transitions jsonb) returns bigint
+    language sql
+as $$ select count(*) from wed_sql.add_counts(flows, transitions) $$;
 -- what the engine brings is added; what is of no flow is not kept
-select wed_sql.add_counts(jsonb_build_array(jsonb_build_object('flow_id', flow_id, 'instances', 1, 'states', 2, 'exceptions', 3, 'finals', 4),
-                                            jsonb_build_object('flow_id', 0, 'instances', 1, 'states', 1, 'exceptions', 1, 'finals', 1)),
+select pg_temp.added(jsonb_build_array(jsonb_build_object('flow_id', flow_id, 'instances', 1, 'states', 2, 'exceptions', 3, 'finals', 4, 'cancelled', 5),
+                                            jsonb_build_object('flow_id', 0, 'instances', 1, 'states', 1, 'exceptions', 1, 'finals', 1, 'cancelled', 1)),
                           jsonb_build_array(jsonb_build_object('flow_id', flow_id, 'trname', 'never', 'fired', 5, 'done', 2, 'withdrawn', 1, 'timed', 2,
                                                                'wait_time', 30, 'max_wait_time', 20.5, 'run_time', 3, 'max_run_time', 2),
                                             jsonb_build_object('flow_id', 0, 'trname', 'never', 'fired', 1, 'done', 0, 'withdrawn', 0, 'timed', 0,
