@@ -48,6 +48,17 @@ select * from stat_flow where flow = 'counted';
 select t.trname, t.oldest = (select min(fired_at) from job_pool j where j.trname = t.trname) as since_the_oldest_waits
   from stat_transition t where flow = 'counted' and waiting > 0 order by trname;
 
+select trname, wait_time > 0 as waited, run_time > 0 as ran, mean_wait_time <= max_wait_time and mean_run_time <= max_run_time as means
+  from stat_transition where flow = 'counted' and done > 0 order by trname;
+
+-- a leased job is neither waiting nor running
+begin;
+update job_pool set lckid = 'token', leased_until = clock_timestamp() + interval '1 hour' where wid = 3 and trname = 'second';
+select trname, waiting, running, leased, oldest from stat_transition where flow = 'counted' and trname = 'second';
+update job_pool set leased_until = clock_timestamp() where wid = 3 and trname = 'second';
+select trname, waiting, running, leased, oldest is not null as waits from stat_transition where flow = 'counted' and trname = 'second';
+rollback;
+
 -- whoever has the lock is at it
 begin;
 select wed_sql.try_lock(3, (select tgid from job_pool where wid = 3 and trname = 'first'));
@@ -108,6 +119,24 @@ select flow, instances, states, exceptions, finals, recovering, stats_reset > cl
   from wed_sql.stat_flow where flow = 'counted';
 reset role;
 revoke execute on function wed_sql.stat_reset(text) from wed_sql_watcher;
+
+-- a delayed rule fires when its time has come
+insert into wed_trig (trname, cpred, delay) values ('later', 'a is null', '1 hour');
+select wed_sql.stat_reset('counted');
+insert into wed_flow default values;
+select pg_temp.until_counted('counted', 1);
+select trname, fired, waiting from stat_transition where flow = 'counted' and trname = 'later';
+select timers from stat_flow where flow = 'counted';
+update wed_sql.timer set due_at = clock_timestamp() where kind = 'd' and flow_id = (select flow_id from wed_sql.flow where wed_flow = 'counted.wed_flow'::regclass);
+do $$
+begin
+    while not exists (select from counted.job_pool where trname = 'later') loop
+        perform wed_sql.sweep(1000);
+    end loop;
+end
+$$;
+select trname, fired, waiting from stat_transition where flow = 'counted' and trname = 'later';
+select timers from stat_flow where flow = 'counted';
 
 -- a flow that is dropped is forgotten
 select wed_sql.count_event(flow_id, 'first', 'failed') from wed_sql.flow where wed_flow = 'counted.wed_flow'::regclass;
