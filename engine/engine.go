@@ -419,6 +419,10 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 			delete(s.left, c.Database)
 		}
 		s.look(ctx, only(c.Database))
+	case link.Abandoned:
+		if m := s.members[c.Database]; m != nil {
+			m.abandoned()
+		}
 	case link.Reload:
 		config, err := parseConfig(c.Settings)
 		if err == nil {

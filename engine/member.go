@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/wed-sql/wed_sql/internal/group"
 	"github.com/wed-sql/wed_sql/internal/link"
 	"github.com/wed-sql/wed_sql/metrics"
+	"github.com/wed-sql/wed_sql/sweeper"
 	"github.com/wed-sql/wed_sql/wal"
 )
 
@@ -51,7 +53,15 @@ type member struct {
 	streamed time.Time // when it began to stream; zero if it does not
 	before   uint64    // states applied by earlier runs
 	lastErr  string
+	sweeper  *sweeper.Sweeper
+	warnings [2]string
 }
+
+// Who gives warnings.
+const (
+	ofFollower = iota
+	ofSweeper
+)
 
 // errDropped says that the extension is not there any more, or another one is.
 var errDropped = errors.New("the extension was dropped")
@@ -128,13 +138,22 @@ func (m *member) once(ctx context.Context) error {
 	if err := m.server.prepare(ctx, m.entry.name); err != nil {
 		return err
 	}
-	m.set(func(s *link.Status) { s.Phase, s.Warning = link.Waiting, "" })
+	m.set(func(s *link.Status) { s.Phase, s.Warning, m.warnings = link.Waiting, "", [2]string{} })
 	conn, err := m.server.config.connConfig(m.entry.name)
 	if err != nil {
 		return err
 	}
 	look := make(chan struct{}, 1)
+	sw := sweeper.New(sweeper.Settings{
+		Open: func(ctx context.Context) (sweeper.Session, error) { return sweeper.Open(ctx, conn, admit) },
+		Log:  m.log,
+		Warn: func(text string) { m.warn(ofSweeper, text) },
+	})
+	m.mu.Lock()
+	m.sweeper = sw
+	m.mu.Unlock()
 	g, _ := group.New(ctx)
+	g.Go("sweeper", sw.Run)
 	g.Go("watch", func(ctx context.Context) error { return m.watch(ctx, oid, look) })
 	g.Go("follow", func(ctx context.Context) error {
 		return wal.Follow(ctx, wal.Settings{
@@ -147,7 +166,8 @@ func (m *member) once(ctx context.Context) error {
 			Phase:     m.streaming,
 			Recheck:   look,
 			Admit:     admit,
-			Warn:      func(text string) { m.set(func(s *link.Status) { s.Warning = text }) },
+			Warn:      func(text string) { m.warn(ofFollower, text) },
+			Sweeper:   sw,
 		})
 	})
 	return g.Wait()
@@ -190,6 +210,23 @@ func (m *member) set(change func(*link.Status)) {
 	m.status.Slot = wal.SlotName(m.entry.oid)
 	change(&m.status)
 	m.report(m.status)
+}
+
+// warn reports what is wrong without stopping the follower.
+func (m *member) warn(of int, text string) {
+	m.set(func(s *link.Status) {
+		m.warnings[of] = text
+		s.Warning = strings.Trim(strings.Join(m.warnings[:], "\n"), "\n")
+	})
+}
+
+// abandoned says that sessions have ended which had jobs locked.
+func (m *member) abandoned() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sweeper != nil { // else it looks when it starts
+		m.sweeper.Lost()
+	}
 }
 
 func (m *member) phase(p link.Phase) {

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * definer.c
- *		create_flow(), drop_flow(), grant_worker() and revoke_worker(): run as
- *		the extension's owner, on behalf of their caller.
+ *		Functions that run as the extension's owner, on behalf of their caller:
+ *		create_flow(), grant_worker(), fail(), lease() and the like.
  *
  * A SECURITY DEFINER function cannot know its caller: it sees only the
  * session's role, which may be that of a victim whose statement runs code of
@@ -30,6 +30,7 @@ PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
+PG_FUNCTION_INFO_V1(wed_fail);
 
 static const char *const pinned_settings[][2] = {
 	{"default_tablespace", ""},
@@ -51,58 +52,104 @@ function_owner(Oid function)
 	return owner;
 }
 
-/* Calls a function of the extension with our own arguments and the caller's name. */
-static void
-call_for_caller(FunctionCallInfo fcinfo, const char *query)
+/*
+ * A call of a function of the extension, as its owner: of an SQL function that
+ * has our own arguments, and the caller's name behind them.
+ */
+typedef struct DefinerCall
 {
 	Oid			caller;
 	int			sec_context;
 	int			nest_level;
+} DefinerCall;
+
+/* Leaves the rows in SPI_tuptable, until end_call(). */
+static void
+begin_call(FunctionCallInfo fcinfo, const char *query, DefinerCall *call)
+{
 	int			nargs = PG_NARGS();
 	Oid		   *own_types;
 	int			ntypes;
 	Oid			types[FUNC_MAX_ARGS];
 	Datum		args[FUNC_MAX_ARGS];
+	char		nulls[FUNC_MAX_ARGS];
 	NameData	caller_name;
 
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot create, drop or grant WED-flows within a security-restricted operation")));
+				 errmsg("cannot call wed_sql.%s() within a security-restricted operation",
+						get_func_name(fcinfo->flinfo->fn_oid))));
 
-	GetUserIdAndSecContext(&caller, &sec_context);
-	namestrcpy(&caller_name, GetUserNameFromId(caller, false));
+	GetUserIdAndSecContext(&call->caller, &call->sec_context);
+	namestrcpy(&caller_name, GetUserNameFromId(call->caller, false));
 	(void) get_func_signature(fcinfo->flinfo->fn_oid, &own_types, &ntypes);
 	for (int i = 0; i < nargs; i++)
 	{
 		types[i] = own_types[i];
-		args[i] = PG_GETARG_DATUM(i);
+		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
+		args[i] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
 	}
 	types[nargs] = NAMEOID;
+	nulls[nargs] = ' ';
 	args[nargs] = NameGetDatum(&caller_name);
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
-						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	/* where and how tables are made is not for the caller's session to say */
-	nest_level = NewGUCNestLevel();
+						   call->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	call->nest_level = NewGUCNestLevel();
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_with_args(query, nargs + 1, types, args, nulls, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
+}
+
+static void
+end_call(const DefinerCall *call)
+{
+	SPI_finish();
+	AtEOXact_GUC(true, call->nest_level);
+	SetUserIdAndSecContext(call->caller, call->sec_context);
+}
+
+/* A function that changes definitions: where and how tables are made is not for the caller's session to say. */
+static void
+define_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	DefinerCall call;
+	int			nest_level = NewGUCNestLevel();
+
 	for (int i = 0; i < lengthof(pinned_settings); i++)
 		(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_with_args(query, nargs + 1, types, args, NULL, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
-	SPI_finish();
+	begin_call(fcinfo, query, &call);
+	end_call(&call);
 	AtEOXact_GUC(true, nest_level);
-	SetUserIdAndSecContext(caller, sec_context);
+}
+
+/* A function that returns one value. */
+static Datum
+value_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	DefinerCall call;
+	Form_pg_attribute column;
+	Datum		value;
+
+	begin_call(fcinfo, query, &call);
+	if (SPI_processed != 1)
+		elog(ERROR, "%s: " UINT64_FORMAT " rows", query, SPI_processed);
+	column = TupleDescAttr(SPI_tuptable->tupdesc, 0);
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &fcinfo->isnull);
+	if (!fcinfo->isnull && column->atttypid != VOIDOID)
+		value = SPI_datumTransfer(value, column->attbyval, column->attlen);
+	end_call(&call);
+	return value;
 }
 
 /* wed_sql.create_flow(name text) -> void */
 Datum
 wed_create_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)");
+	define_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)");
 	PG_RETURN_VOID();
 }
 
@@ -110,7 +157,7 @@ wed_create_flow(PG_FUNCTION_ARGS)
 Datum
 wed_grant_worker(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)");
+	define_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)");
 	PG_RETURN_VOID();
 }
 
@@ -118,7 +165,7 @@ wed_grant_worker(PG_FUNCTION_ARGS)
 Datum
 wed_revoke_worker(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)");
+	define_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)");
 	PG_RETURN_VOID();
 }
 
@@ -126,8 +173,15 @@ wed_revoke_worker(PG_FUNCTION_ARGS)
 Datum
 wed_drop_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)");
+	define_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)");
 	PG_RETURN_VOID();
+}
+
+/* wed_sql.fail(flow text, wid bigint, tgid integer, error text, lckid text) -> boolean */
+Datum
+wed_fail(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.fail_for($1, $2, $3, $4, $5, $6)");
 }
 
 /*

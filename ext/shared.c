@@ -8,6 +8,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include "holder.h"
 #include "shared.h"
 
 #include <limits.h>
@@ -42,6 +43,8 @@ static void
 request_shared_memory(void)
 {
 	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(wed_holders_size());
+	RequestAddinShmemSpace(wed_lost_size());
 	RequestNamedLWLockTranche("wed_sql", 1);
 }
 
@@ -61,6 +64,8 @@ create_shared_memory(void)
 		ConditionVariableInit(&wed_shared->applied);
 		ConditionVariableInit(&wed_shared->left);
 	}
+	wed_holders_create();
+	wed_lost_create();
 	LWLockRelease(AddinShmemInitLock);
 }
 

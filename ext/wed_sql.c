@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "wed_sql.h"
+#include "holder.h"
 
 #include <limits.h>
 
@@ -184,6 +184,7 @@ _PG_init(void)
 		return;
 
 	wed_shared_install();
+	wed_holders_install();
 	wed_database_install();
 
 	/* pg_upgrade runs the server for itself alone */

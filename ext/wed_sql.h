@@ -231,10 +231,27 @@ extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
 typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
 extern bool wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *arg);
 
+/* A row of job_pool, as far as the module needs it. */
+typedef struct WedJob
+{
+	int32		tgid;
+	char	   *trname;
+	ItemPointerData tid;
+	TimestampTz fired_at;
+	int64		version;		/* of the state that fired it */
+	TimestampTz available_at;	/* DT_NOBEGIN: at any time */
+	char	   *lckid;			/* of its lease, or NULL */
+	TimestampTz leased_until;
+} WedJob;
+
+extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
+extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
+
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
 extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
-extern bool wed_may_lock_job(int64 wid, int32 tgid);
+extern WedFlow *wed_flow_to_lock(int32 tgid, bool *pending_only);
+extern bool wed_job_is_open(const WedFlow *flow, int64 wid, int32 tgid, bool pending_only);
 extern void wed_note_written(const WedFlow *flow, int64 wid);
 
 /* joblock.c */
