@@ -190,10 +190,8 @@ create function wed_sql.pending_jobs(most bigint default null,
         out flow_id integer, out trname text, out waiting bigint, out running bigint, out leased bigint,
         out oldest timestamp with time zone)
     returns setof record
-    language plpgsql stable security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    -- a flow that is being dropped is not waited for
-    set lock_timeout = '1ms'
 as $$
 declare
     f record;
@@ -219,7 +217,10 @@ begin
          order by w.flow_id
     loop
         begin
-            continue when coalesce(pg_relation_size(f.job_pool), 0) = 0;
+            continue when not exists (select from pg_class c where c.oid = f.job_pool);
+            -- a flow that is being dropped or altered is not waited for
+            execute format('lock table only %s in access share mode nowait', f.job_pool);
+            continue when pg_relation_size(f.job_pool) = 0;
             -- name after name, and priority after priority, by the index, however many jobs there are of each
             return query execute format($sql$
                 with recursive names as (

@@ -130,7 +130,8 @@ select timers from stat_flow where flow = 'counted';
 update wed_sql.timer set due_at = clock_timestamp() where kind = 'd' and flow_id = (select flow_id from wed_sql.flow where wed_flow = 'counted.wed_flow'::regclass);
 do $$
 begin
-    while not exists (select from counted.job_pool where trname = 'later') loop
+    for i in 1 .. 100000 loop
+        exit when exists (select from counted.job_pool where trname = 'later');
         perform wed_sql.sweep(1000);
     end loop;
 end
