@@ -149,6 +149,8 @@ extern int	wed_max_states;
 extern int	wed_action_timeout;
 extern int	wed_max_state_size;
 extern int	wed_wal_warning;
+extern char *wed_metrics_address;
+extern char *wed_metrics_config_file;
 
 /* catalog.c */
 extern bool wed_read_flow(WedFlow *flow, Snapshot snapshot);
@@ -282,6 +284,8 @@ typedef struct WedDatabaseReport
 
 extern void wed_shared_install(void);
 extern void wed_shared_worker_started(void);
+extern void wed_shared_engine_starts_now(void);
+extern int64 wed_shared_engine_starts(void);
 extern void wed_shared_engine_started(pid_t pid);
 extern void wed_shared_engine_ended(void);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);

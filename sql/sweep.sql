@@ -19,11 +19,14 @@ begin
             insert into %1$s (wid, tgid, trname, timeout, payload, fired_at, version, priority)
             select wid, tgid, trname, timeout, state, due_at, version, priority from due
                 on conflict (wid, tgid) do nothing
-            returning wid, tgid, trname, version)
+            returning wid, tgid, trname, version),
+        counted as (
+            insert into wed_sql.counted_event (flow_id, trname, event, n)
+            select $5, trname, 'fired', count(*) from fired group by trname)
         insert into %3$s (wid, version, tgid, trname, event)
         select wid, version, tgid, trname, 'timer fired' from fired
     $sql$, f.job_pool, f.wed_trace, f.wed_event)
-      using wids, tgids, versions, due;
+      using wids, tgids, versions, due, f.flow_id;
     perform wed_sql.notify_job(f, d.wid, d.tgid) from unnest(wids, tgids) d(wid, tgid);
 end
 $$;
