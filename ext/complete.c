@@ -65,7 +65,7 @@ wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement)
 	int			outcome;
 	bool		written;
 
-	wed_check_one_update(statement->text);
+	wed_check_one_update(statement->text, true);
 	set_for_update("wed_sql.completes_tgid", psprintf("%d", tgid));
 	set_for_update("wed_sql.lckid", lckid);
 	if (SPI_connect() != SPI_OK_CONNECT)

@@ -116,7 +116,7 @@ refuse_job_not_pending(const WedFlow *flow, Relation job_pool, int64 wid, int32 
 			 pending[0] != '\0' ?
 			 errdetail("Pending: %s.", pending) :
 			 errdetail("No job of this instance is pending."),
-			 errhint("Another worker may just have completed it: roll back, and take another job.")));
+			 errhint("Another worker may just have completed it, or it was withdrawn: roll back, and take another job.")));
 }
 
 static void
