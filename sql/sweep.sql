@@ -160,26 +160,34 @@ create function wed_sql.sweep(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    moment timestamp with time zone := clock_timestamp();
     due wed_sql.timer[];
-    last integer;
 begin
     handled := 0;
     -- an instance that somebody holds must not hold up the others
     perform set_config('lock_timeout', '500ms', true);
 
-    select array_agg(t order by t.due_at) into due
-      from (select x.* from wed_sql.timer x
-             where x.due_at <= clock_timestamp() order by x.due_at limit most
-               for update skip locked) t;
+    -- The delays that come before anything else, or that alone. They are not deleted in the subtransaction below, where
+    -- each would get a multixact, and their index entries would not be known for dead.
+    with first as materialized (
+        select x.* from wed_sql.timer x where x.due_at <= moment order by x.due_at limit most
+           for update skip locked),
+    other as (select min(x.due_at) as due_at from first x where x.kind <> 'd'),
+    chosen as (
+        select x.* from first x, other
+         where x.kind = 'd' and (x.due_at < other.due_at or other.due_at is null)
+        union all
+        (select x.* from first x, other
+          where x.due_at = other.due_at and not exists (select from first y where y.due_at < other.due_at)
+          order by x.kind <> 'd' desc limit 1)),
+    gone as (
+        delete from wed_sql.timer t using chosen c
+         where t.flow_id = c.flow_id and t.wid = c.wid and t.tgid = c.tgid and t.kind = c.kind
+        returning t.*)
+    select array_agg(g::wed_sql.timer order by g.due_at) into due from gone g;
+
     if due is not null then
-        -- the delays that come before anything else, or that alone
-        select coalesce(min(i) - 1, cardinality(due)) into last
-          from generate_subscripts(due, 1) i where due[i].kind <> 'd';
-        last := greatest(last, 1);
-        due := due[:last];
         begin
-            delete from wed_sql.timer t using unnest(due) d
-             where t.flow_id = d.flow_id and t.wid = d.wid and t.tgid = d.tgid and t.kind = d.kind;
             if due[1].kind = 'd' then
                 perform wed_sql.sweep_delays(due);
             else
@@ -187,11 +195,11 @@ begin
             end if;
         exception when others then
             problem := sqlerrm;
-            update wed_sql.timer t set due_at = clock_timestamp() + interval '1 second'
-              from unnest(due) d
-             where t.flow_id = d.flow_id and t.wid = d.wid and t.tgid = d.tgid and t.kind = d.kind;
+            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+            select d.flow_id, d.wid, d.tgid, d.kind, d.version, clock_timestamp() + interval '1 second' from unnest(due) d
+                on conflict do nothing;
         end;
-        handled := last;
+        handled := cardinality(due);
     end if;
 
     now := clock_timestamp();
