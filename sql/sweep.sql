@@ -27,7 +27,7 @@ begin
         select wid, version, tgid, trname, 'timer fired' from fired
     $sql$, f.job_pool, f.wed_trace, f.wed_event)
       using wids, tgids, versions, due, f.flow_id;
-    perform wed_sql.notify_job(f, d.wid, d.tgid) from unnest(wids, tgids) d(wid, tgid);
+    perform wed_sql.notify_jobs(f, wids, tgids);
 end
 $$;
 
@@ -74,6 +74,22 @@ $$;
 revoke all on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) from public;
 
 comment on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) is 'Performs a WED-transition by its action.';
+
+create function wed_sql.set_timer(f wed_sql.flow, wid bigint, tgid integer, kind "char", version bigint, due_at timestamp with time zone)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+    values (f.flow_id, set_timer.wid, set_timer.tgid, set_timer.kind, set_timer.version, set_timer.due_at)
+        on conflict (flow_id, wid, tgid, kind)
+        do update set version = excluded.version, due_at = excluded.due_at
+$$;
+
+revoke all on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) from public;
+
+comment on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) is
+'Has the engine do something at a time.';
 
 -- A job or a timer was in use when it was withdrawn.
 create function wed_sql.sweep_withdrawn(f wed_sql.flow, due wed_sql.timer) returns void
