@@ -516,6 +516,7 @@ void
 wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid)
 {
 	refuse_job_not_pending(flow, table_open(flow->job_pool, AccessShareLock), wid, tgid);
+	pg_unreachable();
 }
 
 static HeapTuple

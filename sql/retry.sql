@@ -9,49 +9,60 @@ revoke all on function wed_sql.take_job_lock(bigint, integer) from public;
 comment on function wed_sql.take_job_lock(bigint, integer) is
 'Takes the lock of a job until the end of the transaction, whatever the job is; false if another session has it.';
 
--- As wal/lines.go makes it.
-create function wed_sql.notification(f wed_sql.flow, wid bigint, tgid integer, out channel text, out payload text)
+-- As wal/lines.go makes them. Anybody may listen on any channel: the state of a private flow is not in it.
+create function wed_sql.notifications(f wed_sql.flow, wids bigint[], tgids integer[]) returns table (channel text, payload text)
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
     set intervalstyle = postgres
 as $$
-declare
-    j record;
-    note text;
 begin
-    execute format('select trname, timeout, payload from %s where wid = $1 and tgid = $2', f.job_pool)
-       into j using wid, tgid;
-    -- the engine performs an action, and a channel has no longer name
-    if j.trname is null or octet_length(j.trname) > 63 or (wed_sql.last_rule(tgid)).action is not null then
-        return;
-    end if;
-    channel := j.trname;
-    note := format('{"flow":%s,"wid":%s,"tgid":%s,"trname":%s,"timeout":%s,', to_json(wed_sql.flow_name(f)), wid, tgid,
-                   to_json(j.trname), coalesce(to_json(j.timeout::text)::text, 'null'));
-    payload := note || '"payload":' || j.payload::text || '}';
-    -- anybody may listen on any channel
-    if (select relrowsecurity from pg_class where oid = f.wed_flow) or octet_length(payload) > 7999 then
-        payload := note || '"payload_omitted":true}';
-    end if;
+    return query execute format($sql$
+        select j.trname,
+               case when $4 or octet_length(j.head) + octet_length(j.payload) + 11 > 7999 then j.head || '"payload_omitted":true}'
+                    else j.head || '"payload":' || j.payload || '}' end
+          from (select p.trname, p.payload::text as payload,
+                       '{"flow":' || $3 || ',"wid":' || p.wid || ',"tgid":' || p.tgid || ',"trname":' || to_json(p.trname)
+                       || ',"timeout":' || coalesce(to_json(p.timeout::text)::text, 'null') || ',' as head
+                  from unnest($1, $2) w(wid, tgid)
+                  join %1$s p on p.wid = w.wid and p.tgid = w.tgid
+                 where octet_length(p.trname) <= 63
+                   -- the engine performs an action, no worker
+                   and not exists (select from wed_sql.rule r
+                                    where r.tgid = p.tgid and r.valid_until = 9223372036854775807 and r.action is not null)) j
+    $sql$, f.job_pool)
+      using wids, tgids, to_json(wed_sql.flow_name(f))::text, (select relrowsecurity from pg_class where oid = f.wed_flow);
 end
 $$;
 
-revoke all on function wed_sql.notification(wed_sql.flow, bigint, integer) from public;
+revoke all on function wed_sql.notifications(wed_sql.flow, bigint[], integer[]) from public;
 
-comment on function wed_sql.notification(wed_sql.flow, bigint, integer) is
-'The notification of a job that is in job_pool; null if it has none.';
+comment on function wed_sql.notifications(wed_sql.flow, bigint[], integer[]) is
+'The notifications of jobs that are in job_pool.';
 
-create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
-    language sql volatile
+create function wed_sql.notify_jobs(f wed_sql.flow, wids bigint[], tgids integer[]) returns void
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-    select pg_notify(n.channel, n.payload) from wed_sql.notification(f, notify_job.wid, notify_job.tgid) n where n.channel is not null
+begin
+    perform pg_notify(n.channel, n.payload) from wed_sql.notifications(f, wids, tgids) n;
+end
+$$;
+
+revoke all on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) from public;
+
+comment on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) is
+'Notifies the workers of jobs that are in job_pool already.';
+
+create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select wed_sql.notify_jobs(f, array[wid], array[tgid])
 $$;
 
 revoke all on function wed_sql.notify_job(wed_sql.flow, bigint, integer) from public;
 
-comment on function wed_sql.notify_job(wed_sql.flow, bigint, integer) is
-'Notifies the workers of a job that is in job_pool already.';
+comment on function wed_sql.notify_job(wed_sql.flow, bigint, integer) is 'The same for one.';
 
 create function wed_sql.last_rule(tgid integer) returns wed_sql.rule
     language sql stable

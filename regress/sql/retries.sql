@@ -116,7 +116,7 @@ select wed_sql.sweep_retry(f, 2, :pay, 77), wed_sql.sweep_retry(f, 99, :pay, 0) 
 commit;
 
 -- the notification is that of a new job; a private flow does not show its state
-select n.* from wed_sql.flow f, wed_sql.notification(f, 1, :pay) n \gx
+select n.* from wed_sql.flow f, wed_sql.notifications(f, array[1], array[:pay]) n \gx
 select wed_sql.create_flow('open "flow"');
 set search_path = "open ""flow""", wed_sql;
 insert into wed_attr (aname) values ('a');
@@ -126,10 +126,10 @@ insert into wed_trig (cpred, cfinal) values ('a is null', true);
 insert into wed_flow (a) values ('x "y"'), (repeat('x', 9000));
 select wed_sql.sync();
 set intervalstyle = iso_8601;
-select n.channel, n.payload::json from wed_sql.flow f, job_pool j, wed_sql.notification(f, j.wid, j.tgid) n
+select n.channel, n.payload::json from wed_sql.flow f, job_pool j, wed_sql.notifications(f, array[j.wid], array[j.tgid]) n
  where f.job_pool = 'job_pool'::regclass order by j.wid;
 reset intervalstyle;
-select n.* from wed_sql.flow f, wed_sql.notification(f, 99, 1) n where f.job_pool = 'job_pool'::regclass;
+select n.* from wed_sql.flow f, wed_sql.notifications(f, array[99], array[1]) n where f.job_pool = 'job_pool'::regclass;
 select wed_sql.drop_flow('open "flow"');
 
 reset search_path;
