@@ -102,21 +102,6 @@ revoke all on function wed_sql.pause_after(integer, wed_sql.rule) from public;
 comment on function wed_sql.pause_after(integer, wed_sql.rule) is
 'Seconds to wait after so many failed attempts: the backoff of the WED-trigger, doubled with each, give or take a fifth.';
 
-create function wed_sql.set_timer(f wed_sql.flow, wid bigint, tgid integer, kind "char", version bigint, due_at timestamp with time zone)
-    returns void
-    language sql volatile
-    set search_path = pg_catalog, pg_temp
-as $$
-    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-    values (f.flow_id, set_timer.wid, set_timer.tgid, set_timer.kind, set_timer.version, set_timer.due_at)
-        on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at
-$$;
-
-revoke all on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) from public;
-
-comment on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) is
-'Has the engine do something at a time, instead of what was to be done of this kind.';
-
 -- Whoever completes a job may wait for nobody who waits for him.
 create function wed_sql.remove_timers(f wed_sql.flow, wid bigint, tgid integer, kinds "char"[]) returns void
     language sql volatile

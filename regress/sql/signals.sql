@@ -90,10 +90,7 @@ select wid, trname, event, role from wed_event order by event_id;
 select * from pg_temp.refused($$select wed_sql.signal('orders', 1, 'pay', 'paid = 1', true)$$) \gx
 
 -- the oldest first, one for each job, as the role that has sent it
-insert into wed_flow (number, stage) values (70, 'closed');
-\echo :LAST_ERROR_SQLSTATE
 select pg_temp.perform(5, 'cancel', $$stage = 'waits'$$);
-\set wid 5
 select wid, trname from pg_temp.jobs() where wid = 5;
 set role wed_sql_payer;
 select wed_sql.signal('orders', 5, 'pay', $$paid = (select count(*) from orders.wed_event)$$, true);
