@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * definer.c
- *		create_flow(), drop_flow(), grant_worker() and revoke_worker(): run as
- *		the extension's owner, on behalf of their caller.
+ *		create_flow(), drop_flow(), grant_worker(), suspend() and their like:
+ *		run as the extension's owner, on behalf of their caller.
  *
  * A SECURITY DEFINER function cannot know its caller: it sees only the
  * session's role, which may be that of a victim whose statement runs code of
@@ -18,6 +18,8 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
+#include "executor/tstoreReceiver.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
 #include "parser/parse_func.h"
@@ -25,11 +27,17 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
+
+#include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
+PG_FUNCTION_INFO_V1(wed_alter_flow);
+PG_FUNCTION_INFO_V1(wed_intervene);
+PG_FUNCTION_INFO_V1(wed_purge_batch);
 
 static const char *const pinned_settings[][2] = {
 	{"default_tablespace", ""},
@@ -51,35 +59,57 @@ function_owner(Oid function)
 	return owner;
 }
 
-/* Calls a function of the extension with our own arguments and the caller's name. */
 static void
-call_for_caller(FunctionCallInfo fcinfo, const char *query)
+execute_query(const char *query, ParamListInfo params, DestReceiver *dest)
+{
+	SPIExecuteOptions options = {.params = params, .dest = dest};
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_extended(query, &options) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(SPI_result));
+	SPI_finish();
+}
+
+static void
+set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg)
+{
+	ParamExternData *param = &params->params[number];
+
+	param->value = arg.value;
+	param->isnull = arg.isnull;
+	param->pflags = PARAM_FLAG_CONST;
+	param->ptype = type;
+}
+
+/*
+ * Calls a function of the extension with our own arguments and the caller's
+ * name; dest gets the rows, if it is not NULL.
+ */
+static void
+call_for_caller(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest)
 {
 	Oid			caller;
 	int			sec_context;
 	int			nest_level;
 	int			nargs = PG_NARGS();
-	Oid		   *own_types;
+	Oid		   *types;
 	int			ntypes;
-	Oid			types[FUNC_MAX_ARGS];
-	Datum		args[FUNC_MAX_ARGS];
+	ParamListInfo params = makeParamList(nargs + 1);
 	NameData	caller_name;
+	NullableDatum name = {NameGetDatum(&caller_name), false};
 
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot create, drop or grant WED-flows within a security-restricted operation")));
+				 errmsg("cannot manage WED-flows within a security-restricted operation")));
 
 	GetUserIdAndSecContext(&caller, &sec_context);
 	namestrcpy(&caller_name, GetUserNameFromId(caller, false));
-	(void) get_func_signature(fcinfo->flinfo->fn_oid, &own_types, &ntypes);
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &ntypes);
 	for (int i = 0; i < nargs; i++)
-	{
-		types[i] = own_types[i];
-		args[i] = PG_GETARG_DATUM(i);
-	}
-	types[nargs] = NAMEOID;
-	args[nargs] = NameGetDatum(&caller_name);
+		set_parameter(params, i, types[i], fcinfo->args[i]);
+	set_parameter(params, nargs, NAMEOID, name);
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
 						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
@@ -88,21 +118,31 @@ call_for_caller(FunctionCallInfo fcinfo, const char *query)
 	for (int i = 0; i < lengthof(pinned_settings); i++)
 		(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_with_args(query, nargs + 1, types, args, NULL, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
-	SPI_finish();
+	execute_query(query, params, dest);
 	AtEOXact_GUC(true, nest_level);
 	SetUserIdAndSecContext(caller, sec_context);
+}
+
+/* The same, of a function that returns rows. */
+static void
+return_rows_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DestReceiver *dest;
+
+	InitMaterializedSRF(fcinfo, 0);
+	dest = CreateTuplestoreDestReceiver();
+	SetTuplestoreDestReceiverParams(dest, result->setResult, result->econtext->ecxt_per_query_memory,
+									false, NULL, NULL);
+	call_for_caller(fcinfo, query, dest);
+	dest->rDestroy(dest);
 }
 
 /* wed_sql.create_flow(name text) -> void */
 Datum
 wed_create_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)");
+	call_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)", NULL);
 	PG_RETURN_VOID();
 }
 
@@ -110,7 +150,7 @@ wed_create_flow(PG_FUNCTION_ARGS)
 Datum
 wed_grant_worker(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)");
+	call_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)", NULL);
 	PG_RETURN_VOID();
 }
 
@@ -118,7 +158,7 @@ wed_grant_worker(PG_FUNCTION_ARGS)
 Datum
 wed_revoke_worker(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)");
+	call_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)", NULL);
 	PG_RETURN_VOID();
 }
 
@@ -126,8 +166,63 @@ wed_revoke_worker(PG_FUNCTION_ARGS)
 Datum
 wed_drop_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)");
+	call_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)", NULL);
 	PG_RETURN_VOID();
+}
+
+/* wed_sql.alter_flow(flow text, consistent text, max_states bigint) -> void */
+Datum
+wed_alter_flow(PG_FUNCTION_ARGS)
+{
+	call_for_caller(fcinfo, "select wed_sql.alter_flow_for($1, $2, $3, $4)", NULL);
+	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.purge_batch(flow text, ended_before timestamptz, most integer,
+ * after_time timestamptz, after_wid bigint, dry_run boolean) -> setof record
+ */
+Datum
+wed_purge_batch(PG_FUNCTION_ARGS)
+{
+	return_rows_for_caller(fcinfo, "select * from wed_sql.purge_batch_for($1, $2, $3, $4, $5, $6, $7)");
+	return (Datum) 0;
+}
+
+/* '{"flow": $1, "wid": $2, ...}': our arguments by their names. */
+static char *
+arguments_as_object(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	StringInfoData object;
+	Datum		names;
+	bool		isnull;
+	char	  **list;
+	int			count;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	names = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargnames, &isnull);
+	if (isnull)
+		elog(ERROR, "arguments of function %u have no names", function);
+	count = get_func_input_arg_names(names, (Datum) 0, &list);
+	initStringInfo(&object);
+	for (int i = 0; i < count; i++)
+		appendStringInfo(&object, "%s%s, $%d", i > 0 ? ", " : "", quote_literal_cstr(list[i]), i + 1);
+	ReleaseSysCache(tuple);
+	return psprintf("pg_catalog.jsonb_build_object(%s)", object.data);
+}
+
+/* wed_sql.suspend(...), resume(...) and so on -> setof wed_sql.intervention */
+Datum
+wed_intervene(PG_FUNCTION_ARGS)
+{
+	Oid			function = fcinfo->flinfo->fn_oid;
+
+	return_rows_for_caller(fcinfo, psprintf("select * from wed_sql.intervene(%s, %s, $%d)",
+											quote_literal_cstr(get_func_name(function)),
+											arguments_as_object(function), PG_NARGS() + 1));
+	return (Datum) 0;
 }
 
 /*
