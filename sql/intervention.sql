@@ -58,7 +58,7 @@ declare
         select p from unnest(s.pending) p
          where p is distinct from s.written_by and p <> all (coalesce(s.withdrawn, '{}')));
 begin
-    status := coalesce(s.status, case when s.final then 'F' end);
+    status := coalesce(s.status, case when s.final then 'F' end::"char");
     if status is null then
         pending := array(select unnest(kept) union select unnest(s.matched));
         status := case when s.error is not null or pending = '{}' then 'E' else 'R' end;
@@ -80,8 +80,16 @@ create function wed_sql.refuse_intervention(f wed_sql.flow, wid bigint, why text
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    raise exception 'instance % of WED-flow "%" %', wid, wed_sql.flow_name(f), why
-        using errcode = 'WED18', detail = coalesce(detail, ''), hint = coalesce(hint, '');
+    if detail is null and hint is null then
+        raise exception 'instance % of WED-flow "%" %', wid, wed_sql.flow_name(f), why using errcode = 'WED18';
+    elsif hint is null then
+        raise exception 'instance % of WED-flow "%" %', wid, wed_sql.flow_name(f), why using errcode = 'WED18', detail = detail;
+    elsif detail is null then
+        raise exception 'instance % of WED-flow "%" %', wid, wed_sql.flow_name(f), why using errcode = 'WED18', hint = hint;
+    else
+        raise exception 'instance % of WED-flow "%" %', wid, wed_sql.flow_name(f), why
+            using errcode = 'WED18', detail = detail, hint = hint;
+    end if;
 end
 $$;
 
@@ -604,11 +612,11 @@ begin
     end if;
 
     begin
-        for first in 1 .. cardinality(wids) by together loop
+        for begins in 1 .. cardinality(wids) by together loop
             begin
                 became := '{}';
                 unchanged := false;
-                for i in first .. least(first + together - 1, cardinality(wids)) loop
+                for i in begins .. least(begins + together - 1, cardinality(wids)) loop
                     one := wed_sql.intervene_on(f, wids[i], what);
                     became := became || one;
                     unchanged := one.wid is null;
@@ -623,7 +631,7 @@ begin
                     raise;
                 end if;
                 -- who is in the way of the others?
-                for i in first .. least(first + together - 1, cardinality(wids)) loop
+                for i in begins .. least(begins + together - 1, cardinality(wids)) loop
                     begin
                         one := wed_sql.intervene_on(f, wids[i], what);
                         if one.wid is not null then
