@@ -697,8 +697,6 @@ restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
 	int32	   *due = palloc(sizeof(int32) * (count + 1));
 	int			n = 0;
 
-	if (stamp->error != NULL)
-		return;
 	for (int i = 0; i < count; i++)
 	{
 		const WedRule *rule = find_rule(flow, tgids[i]);
@@ -776,6 +774,9 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 		case WED_OP_SUSPEND:
 			withdraw_all(stamp);
 			stamp->status = WED_SUSPENDED;
+			stamp->run = before->run;
+			if (is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
+				stamp->error = before->error;
 			stamp->undo = before->undo;
 			stamp->nundo = before->nundo;
 			break;
@@ -789,7 +790,17 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 			}
 			stamp->run = before->run;
 			judge_into(flow, state, stamp);
+			if (before->error != NULL)
+			{
+				/* what was wrong has not been put right */
+				stamp->error = before->error;
+				stamp->final = false;
+				stamp->nmatched = 0;
+			}
 			restore(flow, before->withdrawn, before->nwithdrawn, stamp);
+			if (stamp->nmatched > 0 && is_among(flow->excpt_tgid, before->withdrawn, before->nwithdrawn) &&
+				before->nwithdrawn > 1)
+				match_also(stamp, &flow->excpt_tgid, 1);
 			break;
 		case WED_OP_RETRY:
 			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
@@ -837,8 +848,8 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 				refuse_operation(flow, wid, "is being compensated");
 			stamp->run = before->run;
 			judge_into(flow, state, stamp);
-			if (stamp->error == NULL && (stamp->final || stamp->nmatched > 0) &&
-				is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
+			/* what was wrong with the state is not any more; if nothing is due, it is an exception again */
+			if (stamp->error == NULL && is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
 				withdraw_job(flow, wid, flow->excpt_tgid, stamp);
 			break;
 		case WED_OP_REOPEN:

@@ -229,7 +229,7 @@ wed_operate(PG_FUNCTION_ARGS)
 	operation.wed_flow = flow->relid;
 	operation.wid = update.wid;
 	operation.tgid = PG_ARGISNULL(3) ? 0 : PG_GETARG_INT32(3);
-	update.patience = GetConfigOption("lock_timeout", false, false);
+	update.patience = pstrdup(GetConfigOption("lock_timeout", false, false));
 	operation.sets = !PG_ARGISNULL(4);
 	operation.reason = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	if (!PG_ARGISNULL(6))
@@ -427,7 +427,7 @@ wed_lock_instance(PG_FUNCTION_ARGS)
 	update.wed_flow = table_open(PG_GETARG_OID(0), RowShareLock);
 	update.wid = PG_GETARG_INT64(1);
 	update.set_clause = PG_GETARG_BOOL(2) ? "" : " skip locked";
-	update.patience = GetConfigOption("lock_timeout", false, false);
+	update.patience = pstrdup(GetConfigOption("lock_timeout", false, false));
 	update.context = CurrentMemoryContext;
 	wed_run_as_owner(update.wed_flow->rd_rel->relowner, execute_lock, &update);
 	table_close(update.wed_flow, NoLock);

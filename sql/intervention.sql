@@ -33,14 +33,17 @@ revoke all on type wed_sql.instruction from public;
 
 comment on type wed_sql.instruction is 'what an intervention is asked to do, by whom: the arguments of the functions';
 
+-- In PL/pgSQL: SQL functions are planned anew by each call.
 create function wed_sql.transition_names(f wed_sql.flow, tgids integer[]) returns text[]
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce(array_agg(case when t = f.excpt_tgid then '_EXCPT'
-                                   else coalesce((select r.trname from wed_sql.rule r where r.tgid = t order by r.valid_from desc limit 1),
-                                                 'rule ' || t) end order by t), '{}')
-      from unnest(tgids) t
+begin
+    return array(select case when t = f.excpt_tgid then '_EXCPT'
+                             else coalesce((select r.trname from wed_sql.rule r where r.tgid = t order by r.valid_from desc limit 1),
+                                           'rule ' || t) end
+                   from unnest(tgids) t order by t);
+end
 $$;
 
 revoke all on function wed_sql.transition_names(wed_sql.flow, integer[]) from public;
@@ -138,28 +141,32 @@ revoke all on function wed_sql.refuse_if_not_recorded(wed_sql.flow, bigint, bigi
 comment on function wed_sql.refuse_if_not_recorded(wed_sql.flow, bigint, bigint) is 'An error if the history of an instance does not go as far as its present state.';
 
 -- What somebody is dealing with is left to him: he finds that the instance has changed.
-create function wed_sql.forget_suspension(f wed_sql.flow, wid bigint) returns void
-    language sql
+create function wed_sql.forget_suspension(f wed_sql.flow, instance bigint) returns void
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+begin
     delete from wed_sql.timer x
      where (x.flow_id, x.wid, x.tgid, x.kind) in (
                select t.flow_id, t.wid, t.tgid, t.kind from wed_sql.timer t
-                where t.flow_id = f.flow_id and t.wid = forget_suspension.wid and t.tgid = 0 and t.kind = 's'
-                  for update skip locked)
+                where t.flow_id = f.flow_id and t.wid = instance and t.tgid = 0 and t.kind = 's'
+                  for update skip locked);
+end
 $$;
 
 revoke all on function wed_sql.forget_suspension(wed_sql.flow, bigint) from public;
 
 comment on function wed_sql.forget_suspension(wed_sql.flow, bigint) is 'Removes the timer that would end the suspension of an instance.';
 
-create function wed_sql.end_suspension_at(f wed_sql.flow, wid bigint, version bigint, until timestamp with time zone) returns void
-    language sql
+create function wed_sql.end_suspension_at(f wed_sql.flow, instance bigint, state bigint, until timestamp with time zone) returns void
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+begin
     insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-    values (f.flow_id, end_suspension_at.wid, 0, 's', end_suspension_at.version, until)
-        on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at
+    values (f.flow_id, instance, 0, 's', state, until)
+        on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at;
+end
 $$;
 
 revoke all on function wed_sql.end_suspension_at(wed_sql.flow, bigint, bigint, timestamp with time zone) from public;
@@ -215,7 +222,8 @@ end
 $$;
 
 -- A state '_FAIL' withdraws the one job that has failed and fires none but _EXCPT: what pended before and does not after
--- is that job. All of them count that have failed since the instance was no exception the last time.
+-- is that job. All of them count that have failed since the instance was no exception the last time; that it was
+-- suspended meanwhile changes nothing.
 create function wed_sql.failed_rules(f wed_sql.flow, wid bigint, before wed_sql.stamp) returns integer[]
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -235,7 +243,7 @@ begin
                             unnest(b.pending) p
                       where t.wid = $1 and t.trw = '_FAIL' and p <> all (t.pending)
                         and t.version > (select coalesce(max(n.version), -1) from %1$s n
-                                          where n.wid = $1 and n.version < $2 and $3 <> all (n.pending))
+                                          where n.wid = $1 and n.version < $2 and $3 <> all (n.pending) and n.status <> 'S')
                       order by 1)
         $sql$, f.wed_trace)
        into failed using wid, before.version, f.excpt_tgid, before.withdrawn, before.trw;
@@ -298,7 +306,7 @@ begin
     jobs := wed_sql.retry_jobs(f, wid, what.transition);
     if after.version is null and jobs = '{}' then
         perform wed_sql.refuse_intervention(f, wid,
-            'has nothing to retry' || coalesce(format(' of WED-transition "%s"', what.transition), ''),
+            'has nothing to retry' || coalesce(' of WED-transition "' || what.transition || '"', ''),
             'It is no exception that this would mend, and none of its jobs has failed or waits for its next attempt.');
     end if;
     detail := nullif(array_to_string(wed_sql.transition_names(f, failed) || jobs, ', '), '');
@@ -500,7 +508,14 @@ create function wed_sql.do_rematch(
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    pends record := wed_sql.pending_after(f, before);
 begin
+    -- an exception for what the conditions say of this state may end by their saying something else; one because jobs
+    -- have failed does not, nor one of an earlier state: wed_sql.retry() is for these
+    if f.excpt_tgid = any (pends.pending) and (before.trw in ('_FAIL', '_RESUME') or f.excpt_tgid <> all (pends.fired)) then
+        return;
+    end if;
     after := wed_sql.operate(f.wed_flow, wid, 'rematch');
 end
 $$;
@@ -544,14 +559,16 @@ begin
         when 'reopen' then done := wed_sql.do_reopen(f, instance, before, what);
     end case;
 
-    if (done.after).version is null then
+    if (done.after).version is null and what.operation = 'rematch' then
+        return null;
+    elsif (done.after).version is null then
         pends := wed_sql.pending_after(f, before);
         became := (instance, before.version, pends.status, wed_sql.transition_names(f, pends.pending), '{}', '{}', before.error);
     else
         pends := wed_sql.pending_after(f, done.after);
         if what.operation = 'rematch' then
             pended := wed_sql.pending_after(f, before);
-            if (pends.pending, pends.status, (done.after).error) is not distinct from (pended.pending, pended.status, before.error) then
+            if (pends.pending, (done.after).final, (done.after).error) is not distinct from (pended.pending, false, before.error) then
                 return null;
             end if;
         end if;
@@ -605,6 +622,14 @@ begin
         || case operation when 'skip' then '{transition}' when 'repair' then '{set_clause}'
                           when 'rewind' then '{version}' else '{}'::text[] end);
     f := wed_sql.flow_of_owner(what.flow, caller);
+    if operation in ('retry', 'rewind', 'compensate') then
+        -- they look at the history; what it lacks all the same, they say
+        begin
+            perform wed_sql.sync(interval '5 seconds');
+        exception when sqlstate 'WED14' then
+            null;
+        end;
+    end if;
     if args ? 'wid' then
         wids := array[what.wid];
     else
