@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 
 	"github.com/wed-sql/wed_sql/internal/group"
 	"github.com/wed-sql/wed_sql/internal/link"
+	"github.com/wed-sql/wed_sql/metrics"
+	"github.com/wed-sql/wed_sql/sweeper"
 	"github.com/wed-sql/wed_sql/wal"
 )
 
@@ -34,6 +37,7 @@ type member struct {
 	link      *link.Link
 	log       *slog.Logger
 	shortages *shortages
+	numbers   *metrics.Database
 
 	// previous is closed when nobody else follows the database any more.
 	previous <-chan struct{}
@@ -49,16 +53,21 @@ type member struct {
 	streamed time.Time // when it began to stream; zero if it does not
 	before   uint64    // states applied by earlier runs
 	lastErr  string
+	sweeper  *sweeper.Sweeper
+	warnings [2]string
 }
+
+// Who gives warnings.
+const (
+	ofFollower = iota
+	ofSweeper
+)
 
 // errDropped says that the extension is not there any more, or another one is.
 var errDropped = errors.New("the extension was dropped")
 
 // run follows the database until the context ends, or there is nothing to follow.
 func (m *member) run(ctx context.Context) {
-	if m.previous != nil {
-		<-m.previous
-	}
 	pause, begin := firstPause, time.Now()
 	doubted := false // the last error may mean that the extension was dropped
 	for ctx.Err() == nil {
@@ -129,13 +138,22 @@ func (m *member) once(ctx context.Context) error {
 	if err := m.server.prepare(ctx, m.entry.name); err != nil {
 		return err
 	}
-	m.set(func(s *link.Status) { s.Phase, s.Warning = link.Waiting, "" })
+	m.set(func(s *link.Status) { s.Phase, s.Warning, m.warnings = link.Waiting, "", [2]string{} })
 	conn, err := m.server.config.connConfig(m.entry.name)
 	if err != nil {
 		return err
 	}
 	look := make(chan struct{}, 1)
+	sw := sweeper.New(sweeper.Settings{
+		Open: func(ctx context.Context) (sweeper.Session, error) { return sweeper.Open(ctx, conn, admit) },
+		Log:  m.log,
+		Warn: func(text string) { m.warn(ofSweeper, text) },
+	})
+	m.mu.Lock()
+	m.sweeper = sw
+	m.mu.Unlock()
 	g, _ := group.New(ctx)
+	g.Go("sweeper", sw.Run)
 	g.Go("watch", func(ctx context.Context) error { return m.watch(ctx, oid, look) })
 	g.Go("follow", func(ctx context.Context) error {
 		return wal.Follow(ctx, wal.Settings{
@@ -144,10 +162,12 @@ func (m *member) once(ctx context.Context) error {
 			BatchSize: m.batchSize,
 			Log:       m.log,
 			Observer:  observer{m},
+			Meter:     m.numbers,
 			Phase:     m.streaming,
 			Recheck:   look,
 			Admit:     admit,
-			Warn:      func(text string) { m.set(func(s *link.Status) { s.Warning = text }) },
+			Warn:      func(text string) { m.warn(ofFollower, text) },
+			Sweeper:   sw,
 		})
 	})
 	return g.Wait()
@@ -189,7 +209,24 @@ func (m *member) set(change func(*link.Status)) {
 	m.status.Database, m.status.Name = m.entry.oid, m.entry.name
 	m.status.Slot = wal.SlotName(m.entry.oid)
 	change(&m.status)
-	m.link.Status(m.status)
+	m.report(m.status)
+}
+
+// warn reports what is wrong without stopping the follower.
+func (m *member) warn(of int, text string) {
+	m.set(func(s *link.Status) {
+		m.warnings[of] = text
+		s.Warning = strings.Trim(strings.Join(m.warnings[:], "\n"), "\n")
+	})
+}
+
+// abandoned says that sessions have ended which had jobs locked.
+func (m *member) abandoned() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sweeper != nil { // else it looks when it starts
+		m.sweeper.Lost()
+	}
 }
 
 func (m *member) phase(p link.Phase) {
@@ -235,6 +272,7 @@ var variable = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|[0-9]+`)
 
 // failed reports an error, and logs it unless it is the last one again.
 func (m *member) failed(err error) {
+	m.numbers.Failed()
 	t := explain(err, m.server.config)
 	if t.lacks != "" {
 		t.text = m.shortages.note(t.lacks, m.entry.oid, t.text)
@@ -298,6 +336,7 @@ func (o observer) Applied(lsn wal.LSN, commit time.Time) {
 	if !o.m.retired {
 		o.m.settled()
 		o.m.link.Applied(o.m.entry.oid, uint64(lsn), commit)
+		o.m.numbers.Applied(lsn)
 	}
 }
 

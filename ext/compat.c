@@ -8,6 +8,11 @@
 #include "compat.h"
 
 #include "miscadmin.h"
+#if PG_VERSION_NUM < 150000
+#include "postmaster/autovacuum.h"
+#include "postmaster/bgworker.h"
+#include "replication/walsender.h"
+#endif
 #include "storage/ipc.h"
 #include "utils/tuplestore.h"
 
@@ -36,12 +41,26 @@ wed_request_shmem(void (*request) (void))
 	shmem_request_hook = request_in_hook;
 }
 
+/* When shared memory is requested, and later. */
+int
+wed_max_backends(void)
+{
+	return MaxBackends;
+}
+
 #else
 
 void
 wed_request_shmem(void (*request) (void))
 {
 	request();
+}
+
+/* MaxBackends is computed from these, but not yet when shared memory is requested. */
+int
+wed_max_backends(void)
+{
+	return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders;
 }
 
 void

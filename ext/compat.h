@@ -19,7 +19,9 @@
 #include "parser/parse_type.h"
 #include "replication/message.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "utils/acl.h"
+#include "utils/backend_status.h"
 #include "utils/guc.h"
 
 #if PG_VERSION_NUM < 140000
@@ -28,6 +30,27 @@
 
 /* compat.c */
 extern void wed_request_shmem(void (*request) (void));
+extern int	wed_max_backends(void);
+
+/* names of a transaction in its process and in its locks have moved in 17 */
+#if PG_VERSION_NUM >= 170000
+#define wed_lxid(proc) ((proc)->vxid.lxid)
+#define wed_lock_lxid(lock) ((lock)->vxid.localTransactionId)
+#else
+#define wed_lxid(proc) ((proc)->lxid)
+#define wed_lock_lxid(lock) ((lock)->lxid)
+#endif
+
+#define wed_proc_number(proc) ((int) ((proc) - &ProcGlobal->allProcs[0]))
+
+/* lists have become double ones in 16, and what finds a session's status by its place has another name */
+#if PG_VERSION_NUM >= 160000
+#define wed_has_no_proclocks(proc, partition) dlist_is_empty(&(proc)->myProcLocks[partition])
+#define wed_local_beentry(place) pgstat_get_local_beentry_by_index(place)
+#else
+#define wed_has_no_proclocks(proc, partition) SHMQueueEmpty(&(proc)->myProcLocks[partition])
+#define wed_local_beentry(place) pgstat_fetch_stat_local_beentry(place)
+#endif
 
 #if PG_VERSION_NUM < 180000
 

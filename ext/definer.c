@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * definer.c
- *		create_flow(), drop_flow(), grant_worker(), suspend() and their like:
- *		run as the extension's owner, on behalf of their caller.
+ *		Functions that run as the extension's owner, on behalf of their caller:
+ *		create_flow(), grant_worker(), suspend(), fail(), lease() and the like.
  *
  * A SECURITY DEFINER function cannot know its caller: it sees only the
  * session's role, which may be that of a victim whose statement runs code of
@@ -35,6 +35,7 @@ PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
+PG_FUNCTION_INFO_V1(wed_fail);
 PG_FUNCTION_INFO_V1(wed_alter_flow);
 PG_FUNCTION_INFO_V1(wed_intervene);
 PG_FUNCTION_INFO_V1(wed_purge_batch);
@@ -59,17 +60,16 @@ function_owner(Oid function)
 	return owner;
 }
 
-static void
-execute_query(const char *query, ParamListInfo params, DestReceiver *dest)
+/*
+ * A call of a function of the extension, as its owner: of an SQL function that
+ * has our own arguments, and the caller's name behind them.
+ */
+typedef struct DefinerCall
 {
-	SPIExecuteOptions options = {.params = params, .dest = dest};
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_extended(query, &options) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(SPI_result));
-	SPI_finish();
-}
+	Oid			caller;
+	int			sec_context;
+	int			nest_level;
+} DefinerCall;
 
 static void
 set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg)
@@ -82,67 +82,111 @@ set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg)
 	param->ptype = type;
 }
 
-/*
- * Calls a function of the extension with our own arguments and the caller's
- * name; dest gets the rows, if it is not NULL.
- */
+/* Gives the rows to dest, or leaves them in SPI_tuptable until end_call(). */
 static void
-call_for_caller(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest)
+begin_call_into(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest, DefinerCall *call)
 {
-	Oid			caller;
-	int			sec_context;
-	int			nest_level;
 	int			nargs = PG_NARGS();
 	Oid		   *types;
 	int			ntypes;
 	ParamListInfo params = makeParamList(nargs + 1);
+	SPIExecuteOptions options = {.params = params, .dest = dest};
 	NameData	caller_name;
 	NullableDatum name = {NameGetDatum(&caller_name), false};
 
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot manage WED-flows within a security-restricted operation")));
+				 errmsg("cannot call wed_sql.%s() within a security-restricted operation",
+						get_func_name(fcinfo->flinfo->fn_oid))));
 
-	GetUserIdAndSecContext(&caller, &sec_context);
-	namestrcpy(&caller_name, GetUserNameFromId(caller, false));
+	GetUserIdAndSecContext(&call->caller, &call->sec_context);
+	namestrcpy(&caller_name, GetUserNameFromId(call->caller, false));
 	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &ntypes);
 	for (int i = 0; i < nargs; i++)
 		set_parameter(params, i, types[i], fcinfo->args[i]);
 	set_parameter(params, nargs, NAMEOID, name);
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
-						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	/* where and how tables are made is not for the caller's session to say */
-	nest_level = NewGUCNestLevel();
+						   call->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	call->nest_level = NewGUCNestLevel();
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_extended(query, &options) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(SPI_result));
+}
+
+static void
+begin_call(FunctionCallInfo fcinfo, const char *query, DefinerCall *call)
+{
+	begin_call_into(fcinfo, query, NULL, call);
+}
+
+static void
+end_call(const DefinerCall *call)
+{
+	SPI_finish();
+	AtEOXact_GUC(true, call->nest_level);
+	SetUserIdAndSecContext(call->caller, call->sec_context);
+}
+
+/* A function that changes definitions: where and how tables are made is not for the caller's session to say. */
+static void
+define_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	DefinerCall call;
+	int			nest_level = NewGUCNestLevel();
+
 	for (int i = 0; i < lengthof(pinned_settings); i++)
 		(void) set_config_option(pinned_settings[i][0], pinned_settings[i][1],
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	execute_query(query, params, dest);
+	begin_call(fcinfo, query, &call);
+	end_call(&call);
 	AtEOXact_GUC(true, nest_level);
-	SetUserIdAndSecContext(caller, sec_context);
 }
 
-/* The same, of a function that returns rows. */
-static void
-return_rows_for_caller(FunctionCallInfo fcinfo, const char *query)
+/* A function that returns one value. */
+static Datum
+value_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	DefinerCall call;
+	Form_pg_attribute column;
+	Datum		value;
+
+	begin_call(fcinfo, query, &call);
+	if (SPI_processed != 1)
+		elog(ERROR, "%s: " UINT64_FORMAT " rows", query, SPI_processed);
+	column = TupleDescAttr(SPI_tuptable->tupdesc, 0);
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &fcinfo->isnull);
+	if (!fcinfo->isnull && column->atttypid != VOIDOID)
+		value = SPI_datumTransfer(value, column->attbyval, column->attlen);
+	end_call(&call);
+	return value;
+}
+
+/* A function that returns rows, however many. */
+static Datum
+rows_for_caller(FunctionCallInfo fcinfo, const char *query)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DestReceiver *dest;
+	DefinerCall call;
 
 	InitMaterializedSRF(fcinfo, 0);
 	dest = CreateTuplestoreDestReceiver();
 	SetTuplestoreDestReceiverParams(dest, result->setResult, result->econtext->ecxt_per_query_memory,
 									false, NULL, NULL);
-	call_for_caller(fcinfo, query, dest);
+	begin_call_into(fcinfo, query, dest, &call);
+	end_call(&call);
 	dest->rDestroy(dest);
+	return (Datum) 0;
 }
 
 /* wed_sql.create_flow(name text) -> void */
 Datum
 wed_create_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)", NULL);
+	define_for_caller(fcinfo, "select wed_sql.create_flow_for($1, $2)");
 	PG_RETURN_VOID();
 }
 
@@ -150,7 +194,7 @@ wed_create_flow(PG_FUNCTION_ARGS)
 Datum
 wed_grant_worker(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)", NULL);
+	define_for_caller(fcinfo, "select wed_sql.grant_worker_for($1, $2, $3, $4)");
 	PG_RETURN_VOID();
 }
 
@@ -158,7 +202,7 @@ wed_grant_worker(PG_FUNCTION_ARGS)
 Datum
 wed_revoke_worker(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)", NULL);
+	define_for_caller(fcinfo, "select wed_sql.revoke_worker_for($1, $2, $3, $4)");
 	PG_RETURN_VOID();
 }
 
@@ -166,15 +210,22 @@ wed_revoke_worker(PG_FUNCTION_ARGS)
 Datum
 wed_drop_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)", NULL);
+	define_for_caller(fcinfo, "select wed_sql.drop_flow_for($1, $2)");
 	PG_RETURN_VOID();
+}
+
+/* wed_sql.fail(flow text, wid bigint, tgid integer, error text, lckid text) -> boolean */
+Datum
+wed_fail(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.fail_for($1, $2, $3, $4, $5, $6)");
 }
 
 /* wed_sql.alter_flow(flow text, consistent text, max_states bigint) -> void */
 Datum
 wed_alter_flow(PG_FUNCTION_ARGS)
 {
-	call_for_caller(fcinfo, "select wed_sql.alter_flow_for($1, $2, $3, $4)", NULL);
+	define_for_caller(fcinfo, "select wed_sql.alter_flow_for($1, $2, $3, $4)");
 	PG_RETURN_VOID();
 }
 
@@ -185,8 +236,7 @@ wed_alter_flow(PG_FUNCTION_ARGS)
 Datum
 wed_purge_batch(PG_FUNCTION_ARGS)
 {
-	return_rows_for_caller(fcinfo, "select * from wed_sql.purge_batch_for($1, $2, $3, $4, $5, $6, $7)");
-	return (Datum) 0;
+	return rows_for_caller(fcinfo, "select * from wed_sql.purge_batch_for($1, $2, $3, $4, $5, $6, $7)");
 }
 
 /* '{"flow": $1, "wid": $2, ...}': our arguments by their names. */
@@ -219,10 +269,9 @@ wed_intervene(PG_FUNCTION_ARGS)
 {
 	Oid			function = fcinfo->flinfo->fn_oid;
 
-	return_rows_for_caller(fcinfo, psprintf("select * from wed_sql.intervene(%s, %s, $%d)",
+	return rows_for_caller(fcinfo, psprintf("select * from wed_sql.intervene(%s, %s, $%d)",
 											quote_literal_cstr(get_func_name(function)),
 											arguments_as_object(function), PG_NARGS() + 1));
-	return (Datum) 0;
 }
 
 /*

@@ -53,13 +53,7 @@ enum
 typedef struct LockedJobs
 {
 	int			count;
-	int32		tgid;			/* the one to complete, 0 if none */
-	char	   *trname;
-	ItemPointerData tid;
-	TimestampTz fired_at;
-	int64		version;		/* of the state that fired it */
-	char	   *lckid;			/* of its lease, or NULL */
-	TimestampTz leased_until;
+	WedJob		job;			/* the one to complete; its tgid is 0 if there is none */
 } LockedJobs;
 
 PG_FUNCTION_INFO_V1(wed_guard);
@@ -122,7 +116,7 @@ refuse_job_not_pending(const WedFlow *flow, Relation job_pool, int64 wid, int32 
 			 pending[0] != '\0' ?
 			 errdetail("Pending: %s.", pending) :
 			 errdetail("No job of this instance is pending."),
-			 errhint("Another worker may just have completed it: roll back, and take another job.")));
+			 errhint("Another worker may just have completed it, or it was withdrawn: roll back, and take another job.")));
 }
 
 static void
@@ -168,15 +162,32 @@ refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid)
 }
 
 static void
+read_job(HeapTuple tuple, TupleDesc desc, WedJob *job)
+{
+	bool		isnull;
+	Datum		value;
+
+	job->tgid = DatumGetInt32(heap_getattr(tuple, JOB_TGID, desc, &isnull));
+	job->trname = TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull));
+	job->tid = tuple->t_self;
+	job->fired_at = DatumGetTimestampTz(heap_getattr(tuple, JOB_FIRED_AT, desc, &isnull));
+	job->version = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull));
+	value = heap_getattr(tuple, JOB_AVAILABLE_AT, desc, &isnull);
+	job->available_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+	value = heap_getattr(tuple, JOB_LCKID, desc, &isnull);
+	job->lckid = isnull ? NULL : TextDatumGetCString(value);
+	value = heap_getattr(tuple, JOB_LEASED_UNTIL, desc, &isnull);
+	job->leased_until = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+}
+
+static void
 find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot snapshot, LockedJobs *jobs)
 {
 	TupleDesc	desc = RelationGetDescr(job_pool);
 	SysScanDesc scan = begin_job_scan(flow, job_pool, wid, snapshot);
 	HeapTuple	tuple;
-	Datum		value;
 
-	jobs->count = 0;
-	jobs->tgid = 0;
+	memset(jobs, 0, sizeof(LockedJobs));
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		bool		isnull;
@@ -186,38 +197,34 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
 			continue;
 		jobs->count++;
 		if (wed_completes_tgid == 0 || wed_completes_tgid == tgid)
-		{
-			jobs->tgid = tgid;
-			jobs->trname = TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull));
-			jobs->tid = tuple->t_self;
-			jobs->fired_at = DatumGetTimestampTz(heap_getattr(tuple, JOB_FIRED_AT, desc, &isnull));
-			jobs->version = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull));
-			value = heap_getattr(tuple, JOB_LCKID, desc, &isnull);
-			jobs->lckid = isnull ? NULL : TextDatumGetCString(value);
-			value = heap_getattr(tuple, JOB_LEASED_UNTIL, desc, &isnull);
-			jobs->leased_until = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
-		}
+			read_job(tuple, desc, &jobs->job);
 	}
 	systable_endscan(scan);
 }
 
+bool
+wed_job_is_leased(const WedJob *job, TimestampTz now)
+{
+	return job->lckid != NULL && job->leased_until > now;
+}
+
 /* Who has leased a job completes it, as long as the lease lasts, and nobody else. */
 static void
-check_lease(const WedFlow *flow, int64 wid, const LockedJobs *jobs)
+check_lease(const WedFlow *flow, int64 wid, const WedJob *job)
 {
-	bool		leased = jobs->lckid != NULL && jobs->leased_until > GetCurrentTimestamp();
+	bool		leased = wed_job_is_leased(job, GetCurrentTimestamp());
 	bool		claims = wed_lckid != NULL && wed_lckid[0] != '\0';
 
-	if (claims ? leased && strcmp(jobs->lckid, wed_lckid) == 0 : !leased)
+	if (claims ? leased && strcmp(job->lckid, wed_lckid) == 0 : !leased)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NOT_THE_LEASE),
 			 claims ?
 			 errmsg("the lease of job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" has ended",
-					jobs->trname, jobs->tgid, wid, flow->name) :
+					job->trname, job->tgid, wid, flow->name) :
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is leased",
-					jobs->trname, jobs->tgid, wid, flow->name),
-			 leased ? errdetail("It is leased to another until %s.", timestamptz_to_str(jobs->leased_until)) : 0,
+					job->trname, job->tgid, wid, flow->name),
+			 leased ? errdetail("It is leased to another until %s.", timestamptz_to_str(job->leased_until)) : 0,
 			 claims ?
 			 errhint("Lease another job; extend a lease before it runs out.") :
 			 errhint("Take another job: wed_sql.try_lock() gives no lock of a leased one.")));
@@ -236,25 +243,23 @@ fired_by(const WedPending *pending, int32 tgid)
 }
 
 /*
- * Completes the job that this transaction has locked: the state is by its
- * transition. Looks at the newest committed jobs: an older snapshot may show
- * some that are done.
+ * The job that this transaction has locked, which the state completes, if it may
+ * be completed so.
  */
 static void
-complete_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp *stamp)
+choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending,
+		   Snapshot snapshot, WedJob *job)
 {
-	Relation	job_pool = table_open(flow->job_pool, RowExclusiveLock);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	LockedJobs	jobs;
-	TM_FailureData failure;
 
 	find_locked_jobs(flow, job_pool, wid, snapshot, &jobs);
-	if (jobs.tgid == 0)
+	*job = jobs.job;
+	if (job->tgid == 0)
 		refuse_without_job(flow, job_pool, wid);
-	if (!wed_may_perform(flow, GetUserId(), jobs.trname))
+	if (!wed_may_perform(flow, GetUserId(), job->trname))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", jobs.trname, flow->name),
+				 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", job->trname, flow->name),
 				 errhint("wed_sql.grant_worker() gives a role the right to perform it.")));
 	if (jobs.count > 1 && wed_completes_tgid == 0)
 		ereport(ERROR,
@@ -264,20 +269,44 @@ complete_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp
 				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, true)),
 				 errhint("Say which one the update completes: SET LOCAL wed_sql.completes_tgid = tgid.")));
 	/* it may have been withdrawn, and even be due again: as another job */
-	if (fired_by(pending, jobs.tgid) != jobs.version)
-		refuse_job_not_pending(flow, job_pool, wid, jobs.tgid);
-	check_lease(flow, wid, &jobs);
+	if (fired_by(pending, job->tgid) != job->version)
+		refuse_job_not_pending(flow, job_pool, wid, job->tgid);
+	check_lease(flow, wid, job);
+}
 
+/*
+ * Completes the job that this transaction has locked: the state is by its
+ * transition. Looks at the newest committed jobs: an older snapshot may show
+ * some that are done. Between the look and the deletion, others may write the
+ * job, though not complete it: that an attempt has failed, that a lease has
+ * ended; then it is looked at again.
+ */
+static void
+complete_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp *stamp)
+{
+	Relation	job_pool = table_open(flow->job_pool, RowExclusiveLock);
+	WedJob		job;
+	TM_Result	result;
+
+	do
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		TM_FailureData failure;
+
+		CHECK_FOR_INTERRUPTS();
+		choose_job(flow, job_pool, wid, pending, snapshot, &job);
+		result = table_tuple_delete(job_pool, &job.tid, GetCurrentCommandId(true), snapshot,
+									InvalidSnapshot, true, &failure, false);
+		UnregisterSnapshot(snapshot);
+	} while (result == TM_Updated);
 	/* only a lock that was given up too early lets somebody else be faster */
-	if (table_tuple_delete(job_pool, &jobs.tid, GetCurrentCommandId(true), snapshot,
-						   InvalidSnapshot, true, &failure, false) != TM_Ok)
-		refuse_job_not_pending(flow, job_pool, wid, jobs.tgid);
+	if (result != TM_Ok)
+		refuse_job_not_pending(flow, job_pool, wid, job.tgid);
 
-	UnregisterSnapshot(snapshot);
 	table_close(job_pool, RowExclusiveLock);
-	stamp->by = jobs.tgid;
-	stamp->trw = jobs.trname;
-	stamp->fired_at = jobs.fired_at;
+	stamp->by = job.tgid;
+	stamp->trw = job.trname;
+	stamp->fired_at = job.fired_at;
 	wed_note_written(flow, wid);
 }
 
@@ -316,28 +345,34 @@ is_among(int32 tgid, const int32 *tgids, int count)
 	return false;
 }
 
-/* Whether the delay of a WED-trigger is over, and its job in the pool. */
-static bool
-has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since)
+/* A job as it is now; false if there is none. */
+bool
+wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job)
 {
 	Relation	job_pool = table_open(flow->job_pool, AccessShareLock);
-	TupleDesc	desc = RelationGetDescr(job_pool);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	bool		fired = false;
-	bool		isnull;
 
 	ScanKeyInit(&keys[0], JOB_WID, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(wid));
 	ScanKeyInit(&keys[1], JOB_TGID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(tgid));
 	scan = systable_beginscan(job_pool, flow->job_pool_pkey, true, snapshot, 2, keys);
 	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		fired = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull)) == since;
+		read_job(tuple, RelationGetDescr(job_pool), job);
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(job_pool, AccessShareLock);
-	return fired;
+	return HeapTupleIsValid(tuple);
+}
+
+/* Whether the delay of a WED-trigger is over, and its job in the pool. */
+static bool
+has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since)
+{
+	WedJob		job;
+
+	return wed_find_job(flow, wid, tgid, &job) && job.version == since;
 }
 
 static const WedRule *

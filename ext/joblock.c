@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "wed_sql.h"
+#include "holder.h"
 
 #include "access/transam.h"
 #include "access/xact.h"
@@ -19,7 +19,9 @@
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_try_lock);
+PG_FUNCTION_INFO_V1(wed_take_job_lock_sql);
 PG_FUNCTION_INFO_V1(wed_await_transactions);
+PG_FUNCTION_INFO_V1(wed_any_running);
 
 /* pg_advisory_xact_lock(int, int) marks its locks so */
 #define TWO_KEYS 2
@@ -32,11 +34,22 @@ PG_FUNCTION_INFO_V1(wed_await_transactions);
  * tgid). The bits above 32 go where PostgreSQL tells its two kinds of advisory
  * locks apart, so that a large wid has a lock that nothing else can take.
  */
-static void
-set_job_locktag(LOCKTAG *tag, int64 wid, int32 tgid)
+void
+wed_set_job_locktag(LOCKTAG *tag, int64 wid, int32 tgid)
 {
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) wid, (uint32) tgid,
 						 (uint16) (TWO_KEYS + (wid >> 32)));
+}
+
+/* Whether a lock of this database may be that of a job, and of which one. */
+bool
+wed_job_of_locktag(const LOCKTAG *tag, int64 *wid, int32 *tgid)
+{
+	if (tag->locktag_type != LOCKTAG_ADVISORY || tag->locktag_field4 < TWO_KEYS)
+		return false;
+	*wid = (int64) (tag->locktag_field4 - TWO_KEYS) << 32 | tag->locktag_field2;
+	*tgid = (int32) tag->locktag_field3;
+	return true;
 }
 
 bool
@@ -55,7 +68,7 @@ wed_job_lock_held(int64 wid, int32 tgid)
 
 	if (!wed_is_lockable(wid))
 		return false;
-	set_job_locktag(&tag, wid, tgid);
+	wed_set_job_locktag(&tag, wid, tgid);
 	return LockHeldByMe(&tag, ExclusiveLock, false);
 }
 
@@ -65,27 +78,59 @@ wed_take_job_lock(int64 wid, int32 tgid)
 {
 	LOCKTAG		tag;
 
-	set_job_locktag(&tag, wid, tgid);
+	wed_set_job_locktag(&tag, wid, tgid);
 	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* Gives back what wed_take_job_lock() has just taken. */
+static void
+give_back_job_lock(int64 wid, int32 tgid)
+{
+	LOCKTAG		tag;
+
+	wed_set_job_locktag(&tag, wid, tgid);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+/*
+ * wed_sql.take_job_lock(wid bigint, tgid integer) -> boolean
+ */
+Datum
+wed_take_job_lock_sql(PG_FUNCTION_ARGS)
+{
+	int64		wid = PG_GETARG_INT64(0);
+
+	PG_RETURN_BOOL(wed_is_lockable(wid) && wed_take_job_lock(wid, PG_GETARG_INT32(1)));
 }
 
 /*
  * wed_sql.try_lock(wid bigint, tgid integer) -> boolean
+ *
+ * The job is looked at under its lock: so a lease that was committed before is
+ * seen, and one that comes later finds the lock taken.
  */
 Datum
 wed_try_lock(PG_FUNCTION_ARGS)
 {
 	int64		wid = PG_GETARG_INT64(0);
 	int32		tgid = PG_GETARG_INT32(1);
+	WedFlow    *flow;
+	bool		pending_only;
 
 	if (!wed_is_lockable(wid))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("wid " INT64_FORMAT " is out of range", wid)));
 	wed_refuse_if_confined("take or release advisory locks");
-	if (!wed_may_lock_job(wid, tgid))
+	flow = wed_flow_to_lock(tgid, &pending_only);
+	if (!wed_take_job_lock(wid, tgid))
 		PG_RETURN_BOOL(false);
-	PG_RETURN_BOOL(wed_take_job_lock(wid, tgid));
+	if (!wed_job_is_open(flow, wid, tgid, pending_only))
+	{
+		give_back_job_lock(wid, tgid);
+		PG_RETURN_BOOL(false);
+	}
+	PG_RETURN_BOOL(true);
 }
 
 /*
@@ -112,4 +157,28 @@ wed_await_transactions(PG_FUNCTION_ARGS)
 			XactLockTableWait(xid, NULL, NULL, XLTW_None);
 	}
 	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.any_running(xids xid[]) -> boolean: whether one of them has not ended
+ * yet, for those who do not wait.
+ */
+Datum
+wed_any_running(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	Datum	   *xids;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, XIDOID, sizeof(TransactionId), true, TYPALIGN_INT,
+					  &xids, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		TransactionId xid = nulls[i] ? InvalidTransactionId : DatumGetTransactionId(xids[i]);
+
+		if (TransactionIdIsNormal(xid) && TransactionIdIsInProgress(xid))
+			PG_RETURN_BOOL(true);
+	}
+	PG_RETURN_BOOL(false);
 }

@@ -81,74 +81,115 @@ update_statement(Relation wed_flow, const char *set_clause, const char *returnin
 }
 
 static void
-check_one_update(const char *statement)
+check_one_update(const char *statement, bool of_user)
 {
 	List	   *raw = raw_parser(statement, RAW_PARSE_DEFAULT);
+	ListCell   *cell;
 
 	if (list_length(raw) != 1 || !IsA(linitial_node(RawStmt, raw)->stmt, UpdateStmt))
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("the SET clause is more than that"),
 				 errhint("Give what SQL accepts between SET and WHERE: attribute = value, ...")));
+	foreach(cell, castNode(UpdateStmt, linitial_node(RawStmt, raw)->stmt)->targetList)
+	{
+		const char *column = lfirst_node(ResTarget, cell)->name;
+
+		if (of_user && (strcmp(column, "wid") == 0 || strcmp(column, "_stamp") == 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_WED_PROTECTED_COLUMN),
+					 errmsg("column \"%s\" cannot be changed", column),
+					 errhint("Set the WED-attributes only.")));
+	}
 }
 
 typedef struct Update
 {
 	Relation	wed_flow;
-	const char *set_clause;
+	const char *set_clause;		/* NULL: the attributes stay as they are */
 	int64		wid;
-	const char *patience;		/* lock_timeout of the session, or NULL: none */
+	const char *lock_timeout;	/* NULL: does not wait for the instance at all */
 	Datum		stamp;			/* out: of the state that was written, detoasted */
 	bool		found;			/* out */
+	bool		busy;			/* out: somebody else has the instance */
 	MemoryContext context;		/* for stamp */
 } Update;
 
-/* Whoever intervenes says how long he waits for those who write the instance. */
-static void
-keep_patience(const char *lock_timeout)
-{
-	if (lock_timeout != NULL)
-		(void) set_config_option("lock_timeout", lock_timeout, PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
-}
-
-/* Executes a statement about one instance, $1, which returns its stamp. */
-static void
-execute_on_instance(Update *update, const char *statement)
+/* Whether the instance can be had at once; also if there is none. */
+static bool
+lock_instance(const Update *update)
 {
 	Oid			type = INT8OID;
 	Datum		wid = Int64GetDatum(update->wid);
-	int			outcome;
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
+												   RelationGetRelationName(update->wed_flow));
+	bool		exists;
 
-	keep_patience(update->patience);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	outcome = SPI_execute_with_args(statement, 1, &type, &wid, NULL, false, 0);
-	if (outcome != SPI_OK_UPDATE_RETURNING && outcome != SPI_OK_SELECT)
-		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1 for update skip locked", table),
+							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));
+	if (SPI_processed == 1)
+		return true;
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1", table),
+							  1, &type, &wid, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "reading an instance failed: %s", SPI_result_code_string(SPI_result));
+	exists = SPI_processed == 1;
+	return !exists;
+}
+
+static void
+keep_lock_timeout(const Update *update)
+{
+	(void) set_config_option("lock_timeout", update->lock_timeout,
+							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* The stamp that a statement about an instance has returned. */
+static void
+take_stamp(Update *update)
+{
+	bool		isnull;
+	Datum		stamp;
+	MemoryContext old;
+
 	update->found = SPI_processed == 1;
-	if (update->found)
-	{
-		bool		isnull;
-		Datum		stamp = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-		MemoryContext old = MemoryContextSwitchTo(update->context);
-
-		if (isnull)
-			elog(ERROR, "instance " INT64_FORMAT " was written without its guard", update->wid);
-		update->stamp = PointerGetDatum(DatumGetHeapTupleHeaderCopy(stamp));
-		MemoryContextSwitchTo(old);
-	}
-	SPI_finish();
+	if (!update->found)
+		return;
+	stamp = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (isnull)
+		elog(ERROR, "instance " INT64_FORMAT " was written without its guard", update->wid);
+	old = MemoryContextSwitchTo(update->context);
+	update->stamp = PointerGetDatum(DatumGetHeapTupleHeaderCopy(stamp));
+	MemoryContextSwitchTo(old);
 }
 
 static void
 execute_update(void *arg)
 {
 	Update	   *update = arg;
-	char	   *statement = update_statement(update->wed_flow, update->set_clause, " returning _stamp");
+	char	   *statement = update_statement(update->wed_flow,
+										 update->set_clause ? update->set_clause : "_stamp = _stamp",
+										 " returning _stamp");
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(update->wid);
+	int			outcome;
 
-	check_one_update(statement);
-	execute_on_instance(update, statement);
+	check_one_update(statement, update->set_clause != NULL);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (update->lock_timeout != NULL)
+		keep_lock_timeout(update);
+	else if (!lock_instance(update))
+	{
+		update->busy = true;
+		SPI_finish();
+		return;
+	}
+	outcome = SPI_execute_with_args(statement, 1, &type, &wid, NULL, false, 0);
+	if (outcome != SPI_OK_UPDATE_RETURNING)
+		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
+	take_stamp(update);
+	SPI_finish();
 }
 
 static void
@@ -221,15 +262,16 @@ wed_operate(PG_FUNCTION_ARGS)
 				 errmsg("an operation needs a flow, an instance and a name")));
 	update.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
 	update.wid = PG_GETARG_INT64(1);
-	update.set_clause = PG_ARGISNULL(4) ? "_stamp = _stamp" : text_to_cstring(PG_GETARG_TEXT_PP(4));
+	update.set_clause = PG_ARGISNULL(4) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(4));
 	update.context = CurrentMemoryContext;
+	/* how long to wait for a worker who has the instance is the caller's to say */
+	update.lock_timeout = pstrdup(GetConfigOption("lock_timeout", false, false));
 	flow = wed_flow_get(update.wed_flow);
 
 	describe_operation(text_to_cstring(PG_GETARG_TEXT_PP(2)), &operation);
 	operation.wed_flow = flow->relid;
 	operation.wid = update.wid;
 	operation.tgid = PG_ARGISNULL(3) ? 0 : PG_GETARG_INT32(3);
-	update.patience = pstrdup(GetConfigOption("lock_timeout", false, false));
 	operation.sets = !PG_ARGISNULL(4);
 	operation.reason = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	if (!PG_ARGISNULL(6))
@@ -244,9 +286,9 @@ wed_operate(PG_FUNCTION_ARGS)
 
 /*
  * wed_sql.perform(wed_flow regclass, wid bigint, tgid integer, action text,
- * limit_ms integer) -> (outcome text, sqlstate text, error text): performs a
+ * timeout_ms integer) -> (outcome text, sqlstate text, error text): performs a
  * pending WED-transition by its action. The outcome is done, busy (another
- * session has the job) or failed.
+ * session has the job or the instance) or failed.
  */
 Datum
 wed_perform(PG_FUNCTION_ARGS)
@@ -254,7 +296,7 @@ wed_perform(PG_FUNCTION_ARGS)
 	Update		update = {0};
 	WedFlow    *flow;
 	int32		tgid = PG_GETARG_INT32(2);
-	int			limit = PG_GETARG_INT32(4);
+	int			timeout = PG_GETARG_INT32(4);
 	int			completes_before = wed_completes_tgid;
 	char	   *error;
 	int			sqlstate = 0;
@@ -277,16 +319,16 @@ wed_perform(PG_FUNCTION_ARGS)
 		wed_completes_tgid = tgid;
 		PG_TRY();
 		{
-			error = wed_try_action(flow, execute_update, &update, limit, &sqlstate);
+			error = wed_try_action(flow, execute_update, &update, timeout, &sqlstate);
 		}
 		PG_FINALLY();
 		{
 			wed_completes_tgid = completes_before;
 		}
 		PG_END_TRY();
-		if (error == NULL && !update.found)
+		if (error == NULL && !update.found && !update.busy)
 			refuse_unknown_instance(flow->name, update.wid);
-		values[0] = CStringGetTextDatum(error ? "failed" : "done");
+		values[0] = CStringGetTextDatum(update.busy ? "busy" : error ? "failed" : "done");
 		if (error != NULL)
 		{
 			values[1] = CStringGetTextDatum(unpack_sql_state(sqlstate));
@@ -375,7 +417,7 @@ analyze_update(void *arg)
 	ClauseCheck *check = arg;
 	Oid			type = INT8OID;
 
-	check_one_update(check->statement);
+	check_one_update(check->statement, true);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_prepare(check->statement, 1, &type) == NULL)
@@ -407,11 +449,21 @@ static void
 execute_lock(void *arg)
 {
 	Update	   *update = arg;
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(update->wid);
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
+												   RelationGetRelationName(update->wed_flow));
 
-	execute_on_instance(update, psprintf("select _stamp from only %s where wid operator(pg_catalog.=) $1 for no key update%s",
-										 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
-																	RelationGetRelationName(update->wed_flow)),
-										 update->set_clause));
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (update->lock_timeout != NULL)
+		keep_lock_timeout(update);
+	if (SPI_execute_with_args(psprintf("select _stamp from only %s where wid operator(pg_catalog.=) $1 for no key update%s",
+									   table, update->lock_timeout != NULL ? "" : " skip locked"),
+							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));
+	take_stamp(update);
+	SPI_finish();
 }
 
 /*
@@ -426,8 +478,8 @@ wed_lock_instance(PG_FUNCTION_ARGS)
 
 	update.wed_flow = table_open(PG_GETARG_OID(0), RowShareLock);
 	update.wid = PG_GETARG_INT64(1);
-	update.set_clause = PG_GETARG_BOOL(2) ? "" : " skip locked";
-	update.patience = pstrdup(GetConfigOption("lock_timeout", false, false));
+	if (PG_GETARG_BOOL(2))
+		update.lock_timeout = pstrdup(GetConfigOption("lock_timeout", false, false));
 	update.context = CurrentMemoryContext;
 	wed_run_as_owner(update.wed_flow->rd_rel->relowner, execute_lock, &update);
 	table_close(update.wed_flow, NoLock);

@@ -59,6 +59,16 @@ wed_request_look(Oid datid)
 	LWLockRelease(wed_shared->lock);
 }
 
+/* With the lock: jobs of the database were left behind by sessions that have ended. */
+void
+wed_request_count_lost(WedDatabase *database)
+{
+	if (database->lost)
+		return;
+	database->lost = true;
+	wake_worker();
+}
+
 /*
  * Leaving
  */
@@ -251,6 +261,22 @@ pass_on_looks(int link)
 	}
 }
 
+static void
+pass_on_lost(int link)
+{
+	for (int i = 0; i < wed_shared->ndatabases; i++)
+	{
+		WedDatabase *database = &wed_shared->databases[i];
+		uint32		datid = pg_hton32(database->datid);
+
+		if (!database->lost)
+			continue;
+		if (!wed_engine_send(link, 'A', &datid, sizeof(datid)))
+			return;
+		database->lost = false;
+	}
+}
+
 /* Sending does not block, so it may be done with the lock. */
 void
 wed_requests_pass_on(int link)
@@ -260,6 +286,7 @@ wed_requests_pass_on(int link)
 	LWLockAcquire(wed_shared->lock, LW_EXCLUSIVE);
 	if (pass_on_leaves(link, &freed))
 		pass_on_looks(link);
+	pass_on_lost(link);
 	LWLockRelease(wed_shared->lock);
 	if (freed)
 		ConditionVariableBroadcast(&wed_shared->left);

@@ -50,18 +50,11 @@ is_granted(const WedFlow *flow, Oid user, const char *trname)
 	return false;
 }
 
-/* Of a pending job: whether it is that of *arg (a tgid). */
-static bool
-is_job(const WedFlow *flow, int32 tgid, const char *trname, void *arg)
-{
-	return tgid == *(int32 *) arg;
-}
-
-/* The same, and whether the current user may perform it; arg may be NULL. */
+/* Of a pending job: whether the current user may perform it. */
 static bool
 is_own_job(const WedFlow *flow, int32 tgid, const char *trname, void *arg)
 {
-	return (arg == NULL || is_job(flow, tgid, trname, arg)) && is_granted(flow, GetUserId(), trname);
+	return is_granted(flow, GetUserId(), trname);
 }
 
 bool
@@ -213,35 +206,58 @@ is_worker(const WedFlow *flow, Oid user)
 }
 
 /*
- * Whether the current user may take the lock of a job. A worker role may if
- * the job is pending, and of one of its transitions; false if it is not
- * pending (any more). An error if it is another's: by the transition alone,
- * so that nobody learns what is pending.
+ * The flow of a WED-trigger, if the current user may take the locks of its
+ * jobs: a worker role may if the job is pending, and of one of its transitions
+ * (pending_only). An error if it is another's: by the transition alone, so that
+ * nobody learns what is pending.
  */
-bool
-wed_may_lock_job(int64 wid, int32 tgid)
+WedFlow *
+wed_flow_to_lock(int32 tgid, bool *pending_only)
 {
 	Oid			relid = wed_flow_of_trigger(tgid);
 	bool		missing = false;
+	bool		all;
 	WedFlow    *flow;
 	const char *trname;
 
-	if (OidIsValid(relid) &&
-		pg_class_aclcheck_ext(relid, GetUserId(), ACL_UPDATE, &missing) == ACLCHECK_OK && !missing)
-		return true;
+	all = OidIsValid(relid) &&
+		pg_class_aclcheck_ext(relid, GetUserId(), ACL_UPDATE, &missing) == ACLCHECK_OK;
 	if (!OidIsValid(relid) || missing)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("there is no WED-trigger with tgid %d", tgid),
 				 errhint("Take wid and tgid from job_pool.")));
 	flow = flow_of(relid);
+	*pending_only = !all;
+	if (all)
+		return flow;
 	trname = wed_transition_name(flow, tgid);
 	/* of a rule that was removed, the job alone knows the transition */
-	if (trname ? is_granted(flow, GetUserId(), trname) : is_worker(flow, GetUserId()))
-		return wed_any_job(flow, wid, is_own_job, &tgid);
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for jobs of tgid %d", tgid),
-			 errhint("wed_sql.grant_worker() gives a role the right to perform a WED-transition.")));
-	return false;				/* not reached */
+	if (trname ? !is_granted(flow, GetUserId(), trname) : !is_worker(flow, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for jobs of tgid %d", tgid),
+				 errhint("wed_sql.grant_worker() gives a role the right to perform a WED-transition.")));
+	return flow;
+}
+
+/*
+ * Whether there is a job to be had by its lock: one that is leased, or is not to
+ * be tried yet, is not. Who may perform every transition may also take a lock
+ * that no job stands behind (pending_only is false).
+ */
+bool
+wed_job_is_open(const WedFlow *flow, int64 wid, int32 tgid, bool pending_only)
+{
+	WedJob		job;
+	TimestampTz now;
+
+	if (!wed_find_job(flow, wid, tgid, &job))
+		return !pending_only;
+	if (pending_only && !is_granted(flow, GetUserId(), job.trname))
+		return false;
+	if (job.lckid == NULL && job.available_at == DT_NOBEGIN)
+		return true;
+	now = GetCurrentTimestamp();
+	return !wed_job_is_leased(&job, now) && job.available_at <= now;
 }

@@ -25,6 +25,7 @@ typedef struct WedDatabase
 {
 	Oid			datid;			/* or WED_ANY_DATABASE */
 	char		state;
+	bool		lost;			/* sessions have left jobs behind: the engine is to be told */
 	XLogRecPtr	applied_lsn;
 	XLogRecPtr	flushed_lsn;
 	int64		commit_time;	/* of the newest state applied, 0 if unknown */
@@ -79,5 +80,6 @@ extern WedShared *wed_shared;	/* NULL if the module was not preloaded */
 extern void wed_require_shared(void);
 extern WedDatabase *wed_find_database(Oid datid);
 extern void wed_requests_engine_started(void);
+extern void wed_request_count_lost(WedDatabase *database);
 
 #endif							/* WED_SQL_SHARED_H */

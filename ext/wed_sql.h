@@ -149,6 +149,8 @@ extern int	wed_max_states;
 extern int	wed_action_timeout;
 extern int	wed_max_state_size;
 extern int	wed_wal_warning;
+extern char *wed_metrics_address;
+extern char *wed_metrics_config_file;
 
 /* catalog.c */
 extern bool wed_read_flow(WedFlow *flow, Snapshot snapshot);
@@ -185,7 +187,7 @@ extern void wed_follow_owners(void);
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
-extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int limit_ms, int *sqlstate);
+extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate);
 
 /* stamp.c */
 extern Oid	wed_stamp_type(void);
@@ -230,10 +232,27 @@ extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
 typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
 extern bool wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *arg);
 
+/* A row of job_pool, as far as the module needs it. */
+typedef struct WedJob
+{
+	int32		tgid;
+	char	   *trname;
+	ItemPointerData tid;
+	TimestampTz fired_at;
+	int64		version;		/* of the state that fired it */
+	TimestampTz available_at;	/* DT_NOBEGIN: at any time */
+	char	   *lckid;			/* of its lease, or NULL */
+	TimestampTz leased_until;
+} WedJob;
+
+extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
+extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
+
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
 extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
-extern bool wed_may_lock_job(int64 wid, int32 tgid);
+extern WedFlow *wed_flow_to_lock(int32 tgid, bool *pending_only);
+extern bool wed_job_is_open(const WedFlow *flow, int64 wid, int32 tgid, bool pending_only);
 extern void wed_note_written(const WedFlow *flow, int64 wid);
 
 /* joblock.c */
@@ -266,6 +285,8 @@ typedef struct WedDatabaseReport
 
 extern void wed_shared_install(void);
 extern void wed_shared_worker_started(void);
+extern void wed_shared_engine_starts_now(void);
+extern int64 wed_shared_engine_starts(void);
 extern void wed_shared_engine_started(pid_t pid);
 extern void wed_shared_engine_ended(void);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);

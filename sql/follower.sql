@@ -198,6 +198,7 @@ begin
      where w.since is null
      order by f.flow_id;
     return query select * from wed_sql.lock_warnings();
+    return query select * from wed_sql.timeout_warnings();
 end
 $$;
 
@@ -271,6 +272,21 @@ revoke all on function wed_sql.grant_flow_to_engine(wed_sql.flow) from public;
 
 comment on function wed_sql.grant_flow_to_engine(wed_sql.flow) is 'Lets the engine''s roles write the jobs and the history of a flow.';
 
+create function wed_sql.engine_functions() returns text
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select 'wed_sql.' || array_to_string(array[
+        'await_transactions(xid[])', 'log_running_transactions()', 'unhealed()', 'lock_instances(integer)',
+        'unseen(integer, bigint, integer)', 'states(integer, bigint[], bigint)', 'current_value(integer, bigint, text)',
+        'warnings()', 'sweep(integer)', 'end_overdue(boolean)', 'count_lost_jobs()', 'any_running(xid[])',
+        'add_counts(jsonb, jsonb)', 'has_counted_events()', 'transition_statistics(bigint)', 'timer_statistics(bigint)'], ', wed_sql.')
+$$;
+
+revoke all on function wed_sql.engine_functions() from public;
+
+comment on function wed_sql.engine_functions() is 'What the engine''s role may execute, as GRANT wants it.';
+
 create function wed_sql.grant_engine(role regrole) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -289,9 +305,7 @@ begin
     execute format('grant insert, update, delete on wed_sql.timer to %s', role);
     execute format('grant update on wed_sql.follower to %s', role);
     execute format('grant insert, update on wed_sql.followed to %s', role);
-    execute format('grant execute on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
-        wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
-        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() to %s', role);
+    execute format('grant execute on function %s to %s', wed_sql.engine_functions(), role);
     perform wed_sql.grant_flow_to_engine(f) from wed_sql.flow f where exists (select from pg_class where oid = f.job_pool);
     perform wed_sql.discover();
 end
@@ -310,9 +324,7 @@ declare
     f wed_sql.flow;
 begin
     execute format('revoke all on wed_sql.flow, wed_sql.rule, wed_sql.follower, wed_sql.followed, wed_sql.timer, wed_sql.signal from %s', role);
-    execute format('revoke all on function wed_sql.await_transactions(xid[]), wed_sql.log_running_transactions(), wed_sql.unhealed(),
-        wed_sql.lock_instances(integer), wed_sql.unseen(integer, bigint, integer), wed_sql.states(integer, bigint[], bigint),
-        wed_sql.current_value(integer, bigint, text), wed_sql.warnings() from %s', role);
+    execute format('revoke all on function %s from %s', wed_sql.engine_functions(), role);
     for f in select flow.* from wed_sql.flow join pg_class c on c.oid = flow.job_pool
     loop
         perform wed_sql.grant_flow_to_engine(f);

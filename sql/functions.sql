@@ -64,7 +64,7 @@ comment on function wed_sql.newest_state_with(regclass, bigint, bigint, text) is
 'Number of the newest state in wed_trace, up to one, that satisfies a condition, evaluated as the owner of the flow; null if none does.';
 
 create function wed_sql.perform(
-        wed_flow regclass, wid bigint, tgid integer, action text, limit_ms integer,
+        wed_flow regclass, wid bigint, tgid integer, action text, timeout_ms integer,
         out outcome text, out sqlstate text, out error text)
     language c strict volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_perform';

@@ -140,39 +140,6 @@ revoke all on function wed_sql.refuse_if_not_recorded(wed_sql.flow, bigint, bigi
 
 comment on function wed_sql.refuse_if_not_recorded(wed_sql.flow, bigint, bigint) is 'An error if the history of an instance does not go as far as its present state.';
 
--- What somebody is dealing with is left to him: he finds that the instance has changed.
-create function wed_sql.forget_suspension(f wed_sql.flow, instance bigint) returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    delete from wed_sql.timer x
-     where (x.flow_id, x.wid, x.tgid, x.kind) in (
-               select t.flow_id, t.wid, t.tgid, t.kind from wed_sql.timer t
-                where t.flow_id = f.flow_id and t.wid = instance and t.tgid = 0 and t.kind = 's'
-                  for update skip locked);
-end
-$$;
-
-revoke all on function wed_sql.forget_suspension(wed_sql.flow, bigint) from public;
-
-comment on function wed_sql.forget_suspension(wed_sql.flow, bigint) is 'Removes the timer that would end the suspension of an instance.';
-
-create function wed_sql.end_suspension_at(f wed_sql.flow, instance bigint, state bigint, until timestamp with time zone) returns void
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-    values (f.flow_id, instance, 0, 's', state, until)
-        on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at;
-end
-$$;
-
-revoke all on function wed_sql.end_suspension_at(wed_sql.flow, bigint, bigint, timestamp with time zone) from public;
-
-comment on function wed_sql.end_suspension_at(wed_sql.flow, bigint, bigint, timestamp with time zone) is 'Sets the timer that ends the suspension of an instance.';
-
 -- How each of them is done: given the stamp of the present state, which is locked, they return that of the next one, or
 -- null if they write none, and what the history is to say.
 
@@ -191,10 +158,10 @@ begin
         after := wed_sql.operate(f.wed_flow, wid, 'suspend');
     end if;
     if isfinite(what.until) then
-        perform wed_sql.end_suspension_at(f, wid, coalesce(after.version, before.version), what.until);
+        perform wed_sql.set_timer(f, wid, 0, 's', coalesce(after.version, before.version), what.until);
         detail := 'until ' || (to_jsonb(what.until) #>> '{}');
     else
-        perform wed_sql.forget_suspension(f, wid);
+        perform wed_sql.remove_timers(f, wid, 0, '{s}');
     end if;
 end
 $$;
@@ -206,7 +173,7 @@ create function wed_sql.do_resume(
 as $$
 begin
     after := wed_sql.operate(f.wed_flow, wid, 'resume');
-    perform wed_sql.forget_suspension(f, wid);
+    perform wed_sql.remove_timers(f, wid, 0, '{s}');
 end
 $$;
 
@@ -217,7 +184,7 @@ create function wed_sql.do_cancel(
 as $$
 begin
     after := wed_sql.operate(f.wed_flow, wid, 'cancel');
-    perform wed_sql.forget_suspension(f, wid);
+    perform wed_sql.remove_timers(f, wid, 0, '{s}');
 end
 $$;
 
@@ -269,16 +236,10 @@ begin
         returning j.tgid, j.trname, j.version
         $sql$, f.job_pool) using wid, transition
     loop
-        delete from wed_sql.timer x
-         where (x.flow_id, x.wid, x.tgid, x.kind) in (
-                   select t.flow_id, t.wid, t.tgid, t.kind from wed_sql.timer t
-                    where t.flow_id = f.flow_id and t.wid = retry_jobs.wid and t.tgid = j.tgid and t.kind in ('r', 'a')
-                      for update skip locked);
-        if exists (select from wed_sql.rule r where r.tgid = j.tgid and r.valid_until = 9223372036854775807 and r.action is not null) then
-            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-            values (f.flow_id, retry_jobs.wid, j.tgid, 'a', j.version, clock_timestamp())
-                on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at;
-        elsif to_regprocedure('wed_sql.notify_job(wed_sql.flow,bigint,integer)') is not null then
+        perform wed_sql.remove_timers(f, wid, j.tgid, '{r,a}');
+        if (wed_sql.last_rule(j.tgid)).action is not null then
+            perform wed_sql.set_timer(f, wid, j.tgid, 'a', j.version, clock_timestamp());
+        else
             perform wed_sql.notify_job(f, wid, j.tgid);
         end if;
         retried := retried || j.trname;
@@ -731,7 +692,7 @@ declare
 begin
     if s.version is null then
         if exists (select from wed_sql.instance_texts(f.wed_flow, array[wid], 1)) then
-            perform wed_sql.end_suspension_at(f, wid, version, clock_timestamp() + interval '1 second');
+            perform wed_sql.set_timer(f, wid, 0, 's', version, clock_timestamp() + interval '1 second');
         end if;
         return;
     end if;
@@ -744,7 +705,7 @@ begin
     exception when others then
         get stacked diagnostics problem = message_text;
         perform wed_sql.record_event(f, wid, version, null, null, 'not resumed', null, null, null, problem);
-        perform wed_sql.end_suspension_at(f, wid, version, clock_timestamp() + interval '1 minute');
+        perform wed_sql.set_timer(f, wid, 0, 's', version, clock_timestamp() + interval '1 minute');
     end;
 end
 $$;

@@ -47,6 +47,8 @@ type Settings struct {
 	Log *slog.Logger
 	// Observer is told of the progress.
 	Observer Observer
+	// Meter is told what was written, if it is there.
+	Meter Meter
 	// Phase is called when the follower begins to heal and to stream.
 	Phase func(streaming bool)
 	// Admit is asked, if it is there, right after a session that writes has connected:
@@ -86,19 +88,11 @@ func Gone(err error) bool {
 // exactly once. If another process follows the same database, the one that came last
 // goes on.
 func Follow(ctx context.Context, s Settings) (err error) {
-	conn, err := pgx.ConnectConfig(ctx, sessionConfig(s.Conn))
+	conn, err := Connect(ctx, s.Conn, s.Admit)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
-	if s.Admit != nil {
-		if err := s.Admit(ctx, conn); err != nil {
-			return err
-		}
-	}
-	if err := checkServer(ctx, conn); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
 	if err := checkSynchronous(ctx, conn, 0); err != nil {
 		return err
 	}
@@ -119,6 +113,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 
 	a := newApplier(conn, s.Log, f.epoch)
 	a.sweeper = s.Sweeper
+	a.meter = s.Meter
 	from, err := position(ctx, s, conn, repl, f)
 	if err != nil {
 		return err
@@ -268,6 +263,24 @@ update wed_sql.follower set slot_name = $1, applied_lsn = $2::text::pg_lsn, syst
 	}
 	s.Log.Info("made a new replication slot", "slot", name, "lsn", point.String(), "reason", why)
 	return point, nil
+}
+
+// Connect opens a session that writes for the engine. admit may be nil; see [Settings].
+func Connect(ctx context.Context, config *pgx.ConnConfig, admit func(context.Context, *pgx.Conn) error) (*pgx.Conn, error) {
+	conn, err := pgx.ConnectConfig(ctx, sessionConfig(config))
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if admit != nil {
+		err = admit(ctx, conn)
+	}
+	if err == nil {
+		err = checkServer(ctx, conn)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closeConn(conn.PgConn()))
+	}
+	return conn, nil
 }
 
 func checkServer(ctx context.Context, conn *pgx.Conn) error {

@@ -91,19 +91,11 @@ func (h *healer) run(ctx context.Context, healed func()) error {
 
 // round tries to heal each flow that is not followed.
 func (h *healer) round(ctx context.Context) (err error) {
-	conn, err := pgx.ConnectConfig(ctx, sessionConfig(h.conn))
+	conn, err := Connect(ctx, h.conn, h.admit)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
-	if h.admit != nil {
-		if err := h.admit(ctx, conn); err != nil {
-			return err
-		}
-	}
-	if err := checkServer(ctx, conn); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, closeConn(conn.PgConn())) }()
 	if err := checkSynchronous(ctx, conn, h.sender); err != nil {
 		return err
 	}
@@ -124,6 +116,7 @@ func (h *healer) round(ctx context.Context) (err error) {
 	}
 	a := newApplier(conn, h.log, h.epoch)
 	a.dedupe, a.heals = false, true
+	a.sweeper, a.meter = h.stream.sweeper, h.stream.meter
 	for _, f := range flows {
 		if f.Obstacle != "" {
 			continue // wed_sql.warnings() says so by itself

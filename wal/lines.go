@@ -128,12 +128,14 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 func (l *lines) addJobs(v *Version, fired []fold.Rule, version func(fold.Rule) int64, rules ruleSet, at time.Time) {
 	for _, id := range fired {
 		r := rules.get(l.flow, id)
-		if r.delay != nil {
-			l.addTimer(v.Wid, id, delayTimer, version(id), at, r.delay)
-			continue
-		}
 		if r.action {
-			l.addTimer(v.Wid, id, actionTimer, version(id), at, nil)
+			l.addTimer(v.Wid, id, actionTimer, version(id), at, r.delay)
+		}
+		if r.delay != nil { // its job is fired when its time has come
+			if !r.action {
+				l.addTimer(v.Wid, id, delayTimer, version(id), at, r.delay)
+			}
+			continue
 		}
 		if l.signalled {
 			l.addTimer(v.Wid, id, signalTimer, version(id), at, nil)
@@ -144,7 +146,7 @@ func (l *lines) addJobs(v *Version, fired []fold.Rule, version func(fold.Rule) i
 		j.payload, j.firedAt = append(j.payload, v.State), append(j.firedAt, at)
 		j.version, j.priority = append(j.version, version(id)), append(j.priority, r.priority)
 		note := ""
-		if len(r.transition) <= maxChannel && !r.action {
+		if len(r.transition) <= maxChannel && !r.action { // an action has the engine for a worker
 			note = notification(l.flow, v, id, r)
 		}
 		j.note = append(j.note, note)

@@ -15,6 +15,7 @@
 //	'R' [database(4)]
 //	'D' database(4) ticket(4)
 //	'E' database(4) ticket(4)
+//	'A' database(4)
 //
 // The end of the file means that the worker is gone, and with it the reason for
 // the engine to live.
@@ -95,6 +96,7 @@ const (
 	Everywhere Kind = 'r' // the same of all databases; on the wire, Discover without a database
 	Leave      Kind = 'D' // stop following a database until Return; its slot stays
 	Return     Kind = 'E' // this Leave is over
+	Abandoned  Kind = 'A' // sessions of the database have ended which had jobs locked
 )
 
 // Link is safe for concurrent use. Its methods, [Link.Run] apart, never block.
@@ -171,6 +173,11 @@ func (l *Link) Receive(ctx context.Context, handle func(Command)) error {
 				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
 			}
 			c.Database, c.Ticket = binary.BigEndian.Uint32(body), binary.BigEndian.Uint32(body[4:])
+		case Abandoned:
+			if len(body) != 4 {
+				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
+			}
+			c.Database = binary.BigEndian.Uint32(body)
 		default:
 			continue // a newer worker's word: nothing that this engine could do
 		}

@@ -64,7 +64,19 @@ rollback;
 select wed_sql.sweep_suspension(f, 2, version) from wed_sql.flow f, wed_instance where wid = 2;
 select wed_sql.sync() \g /dev/null
 select version, status, pending from wed_instance where wid = 2;
-select count(*) from wed_sql.resume('trip', 'status = ''S''');
+-- by itself
+select count(*) from wed_sql.suspend('trip', 2, clock_timestamp() + interval '100 milliseconds');
+do $$
+begin
+    for i in 1 .. 3000 loop
+        exit when (select status from trip.wed_instance where wid = 2) = 'R';
+        commit;
+        perform pg_sleep(0.01);
+    end loop;
+    perform wed_sql.sync();
+end $$;
+select version, trw, trf, status from (select * from wed_trace where wid = 2 order by version desc limit 2) t order by version;
+select wid, tgid, kind from wed_sql.timer;
 
 -- a job is skipped as if it had been performed; without a new state its condition does not make it due once more
 insert into wed_flow default values;

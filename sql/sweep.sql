@@ -1,0 +1,208 @@
+-- What is due because time has passed: the engine calls wed_sql.sweep() when the first timer is due, and again until
+-- nothing is left. What writes a state is done one at a time, in a transaction of its own: so it holds no more than one
+-- instance, and what it has undone is not done.
+
+-- The delays of so many WED-triggers are over: their jobs are in the pool from now on.
+create function wed_sql.fire_delayed(f wed_sql.flow, wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format($sql$
+        with due as materialized (
+            select d.*, r.trname, r.timeout, r.priority,
+                   coalesce((select t.state from %2$s t where t.wid = d.wid order by t.version desc limit 1), '{}') as state
+              from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at),
+                   lateral (select * from wed_sql.rule r where r.tgid = d.tgid order by r.valid_from desc limit 1) r),
+        fired as (
+            insert into %1$s (wid, tgid, trname, timeout, payload, fired_at, version, priority)
+            select wid, tgid, trname, timeout, state, due_at, version, priority from due
+                on conflict (wid, tgid) do nothing
+            returning wid, tgid, trname, version),
+        counted as (
+            insert into wed_sql.counted_event (flow_id, trname, event, n)
+            select $5, trname, 'fired', count(*) from fired group by trname)
+        insert into %3$s (wid, version, tgid, trname, event)
+        select wid, version, tgid, trname, 'timer fired' from fired
+    $sql$, f.job_pool, f.wed_trace, f.wed_event)
+      using wids, tgids, versions, due, f.flow_id;
+    perform wed_sql.notify_job(f, d.wid, d.tgid) from unnest(wids, tgids) d(wid, tgid);
+end
+$$;
+
+revoke all on function wed_sql.fire_delayed(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) from public;
+
+comment on function wed_sql.fire_delayed(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) is
+'Fires WED-triggers whose delay is over.';
+
+-- An action is due, be it at once or after a delay. It is done under the lock of its job, like any transition.
+create function wed_sql.sweep_action(f wed_sql.flow, due wed_sql.timer) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    r wed_sql.rule;
+    pending bigint;
+    done record;
+begin
+    select * into r from wed_sql.rule where tgid = due.tgid order by valid_from desc limit 1;
+    execute format('select version from %s where wid = $1 and tgid = $2', f.job_pool)
+       into pending using due.wid, due.tgid;
+    if pending is null and r.delay is not null then
+        perform wed_sql.fire_delayed(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
+        pending := due.version;
+    end if;
+    if pending is distinct from due.version or r.action is null or r.valid_until < 9223372036854775807 then
+        return; -- it is done, or somebody else's to do
+    end if;
+
+    done := wed_sql.perform(f.wed_flow, due.wid, due.tgid, r.action,
+                            least(extract(epoch from r.timeout) * 1000, 2147483647)::integer);
+    if done.outcome = 'busy' then
+        perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
+    elsif done.sqlstate in ('WED03', 'WED08', 'WED17') then
+        -- it has been withdrawn, and the follower has not come to that yet
+        execute format('delete from %s where wid = $1 and tgid = $2 and version = $3', f.job_pool)
+          using due.wid, due.tgid, due.version;
+    elsif done.outcome = 'failed' then
+        perform wed_sql.attempt_failed(f, due.wid, due.tgid, due.version, 'action failed', done.error);
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) from public;
+
+comment on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) is 'Performs a WED-transition by its action.';
+
+-- A job or a timer was in use when it was withdrawn.
+create function wed_sql.sweep_withdrawn(f wed_sql.flow, due wed_sql.timer) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    left_over boolean;
+begin
+    delete from wed_sql.timer t
+     where t.flow_id = due.flow_id and t.wid = due.wid and t.tgid = due.tgid and t.kind in ('d', 'a', 'r', 'l', 'g')
+       and t.version < due.version;
+    execute format('with free as (select wid, tgid from %1$s where wid = $1 and tgid = $2 and version < $3 for update skip locked)
+                    delete from %1$s j using free where j.wid = free.wid and j.tgid = free.tgid', f.job_pool)
+      using due.wid, due.tgid, due.version;
+    execute format('select exists (select from %s where wid = $1 and tgid = $2 and version < $3)', f.job_pool)
+       into left_over using due.wid, due.tgid, due.version;
+    if left_over then
+        perform wed_sql.set_timer(f, due.wid, due.tgid, 'w', due.version, clock_timestamp() + interval '1 second');
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.sweep_withdrawn(wed_sql.flow, wed_sql.timer) from public;
+
+comment on function wed_sql.sweep_withdrawn(wed_sql.flow, wed_sql.timer) is
+'Removes a withdrawn job, unless it is still in use.';
+
+-- One thing that is due; its timer is gone already, and is set anew if it has to be.
+create function wed_sql.sweep_one(due wed_sql.timer) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow;
+begin
+    select * into f from wed_sql.flow where flow_id = due.flow_id and exists (select from pg_class c where c.oid = flow.wed_flow);
+    if not found then
+        return;
+    end if;
+    case due.kind
+        when 'a' then perform wed_sql.sweep_action(f, due);
+        when 'w' then perform wed_sql.sweep_withdrawn(f, due);
+        when 'r' then perform wed_sql.sweep_retry(f, due.wid, due.tgid, due.version);
+        when 'l' then perform wed_sql.sweep_lease(f, due.wid, due.tgid, due.version);
+        when 's' then perform wed_sql.sweep_suspension(f, due.wid, due.version);
+        when 'g' then perform wed_sql.sweep_signal(f, due.wid, due.tgid, due.version);
+    end case;
+end
+$$;
+
+revoke all on function wed_sql.sweep_one(wed_sql.timer) from public;
+
+comment on function wed_sql.sweep_one(wed_sql.timer) is 'Does what is due.';
+
+create function wed_sql.sweep_delays(due wed_sql.timer[]) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform wed_sql.fire_delayed(f, d.wids, d.tgids, d.versions, d.due_at)
+       from (select t.flow_id, array_agg(t.wid) as wids, array_agg(t.tgid) as tgids,
+                    array_agg(t.version) as versions, array_agg(t.due_at) as due_at
+               from unnest(due) t group by t.flow_id) d
+       join wed_sql.flow f on f.flow_id = d.flow_id
+       join pg_class c on c.oid = f.wed_flow;
+    -- of rules that were given an action since
+    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+    select t.flow_id, t.wid, t.tgid, 'a', t.version, t.due_at
+      from unnest(due) t
+      join wed_sql.rule r on r.tgid = t.tgid and r.valid_until = 9223372036854775807 and r.action is not null
+        on conflict do nothing;
+end
+$$;
+
+revoke all on function wed_sql.sweep_delays(wed_sql.timer[]) from public;
+
+comment on function wed_sql.sweep_delays(wed_sql.timer[]) is 'Fires WED-triggers of any flows whose delay is over.';
+
+create function wed_sql.sweep(
+        most integer, out handled integer, out next_due timestamp with time zone, out now timestamp with time zone,
+        out problem text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    due wed_sql.timer[];
+    last integer;
+begin
+    handled := 0;
+    -- an instance that somebody holds must not hold up the others
+    perform set_config('lock_timeout', '500ms', true);
+
+    select array_agg(t order by t.due_at) into due
+      from (select x.* from wed_sql.timer x
+             where x.due_at <= clock_timestamp() order by x.due_at limit most
+               for update skip locked) t;
+    if due is not null then
+        -- the delays that come before anything else, or that alone
+        select coalesce(min(i) - 1, cardinality(due)) into last
+          from generate_subscripts(due, 1) i where due[i].kind <> 'd';
+        last := greatest(last, 1);
+        due := due[:last];
+        begin
+            delete from wed_sql.timer t using unnest(due) d
+             where t.flow_id = d.flow_id and t.wid = d.wid and t.tgid = d.tgid and t.kind = d.kind;
+            if due[1].kind = 'd' then
+                perform wed_sql.sweep_delays(due);
+            else
+                perform wed_sql.sweep_one(due[1]);
+            end if;
+        exception when others then
+            problem := sqlerrm;
+            update wed_sql.timer t set due_at = clock_timestamp() + interval '1 second'
+              from unnest(due) d
+             where t.flow_id = d.flow_id and t.wid = d.wid and t.tgid = d.tgid and t.kind = d.kind;
+        end;
+        handled := last;
+    end if;
+
+    now := clock_timestamp();
+    next_due := (select min(t.due_at) from wed_sql.timer t where t.due_at < 'infinity');
+    if handled = 0 and next_due < now then
+        next_due := now + interval '100 milliseconds'; -- somebody else has it
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.sweep(integer) from public;
+
+comment on function wed_sql.sweep(integer) is
+'Does what is due: so many delays at a time, or one other thing. How many, when to call it again, what time it is here, and what went wrong.';
