@@ -32,7 +32,7 @@ PG_CPPFLAGS = -DWED_SQL_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 
 # The extension's script: these files of sql/, in the order in which they build on each other.
-SQL_FILES = prelude catalog functions definition worker flow event retry sweep protection job_lock timeout follower status
+SQL_FILES = prelude catalog functions definition worker flow event retry sweep protection job_lock timeout statistics follower status
 SQL = $(patsubst %,sql/%.sql,$(SQL_FILES))
 DATA_built = wed_sql--$(EXTVERSION).sql
 # From one release to the next; once released, they do not change any more.
@@ -41,7 +41,7 @@ DATA = $(wildcard sql/upgrades/wed_sql--*--*.sql)
 ENGINE = build/wed_sql_engine.so
 WEDCTL = build/wedctl
 # All files, not only Go's: some are embedded.
-GO_SOURCES := go.mod $(wildcard go.sum) $(shell find $(wildcard cgo cmd engine examples fold internal sweeper wal worker) -type f ! -name '*_test.go')
+GO_SOURCES := go.mod $(wildcard go.sum) $(shell find $(wildcard cgo cmd engine examples fold internal metrics sweeper wal worker) -type f ! -name '*_test.go')
 
 # regress/ holds what pg_regress and its like expect in the current directory.
 REGRESS = $(patsubst regress/sql/%.sql,%,$(sort $(wildcard regress/sql/*.sql)))

@@ -21,6 +21,10 @@ type Config struct {
 	MemoryLimitMB     int64  `json:"memory_limit_mb"`
 	DiscoveryInterval int    `json:"discovery_interval_s"`
 	Enabled           bool   `json:"enabled"`
+	MetricsAddress    string `json:"metrics_address"`
+	MetricsConfigFile string `json:"metrics_config_file"`
+	Version           string `json:"version"` // of wed_sql
+	Starts            int64  `json:"starts"`  // of engines, this one included
 }
 
 // parseConfig reads a configuration; what it does not say has the default of its setting.

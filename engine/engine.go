@@ -14,6 +14,7 @@ import (
 
 	"github.com/wed-sql/wed_sql/internal/group"
 	"github.com/wed-sql/wed_sql/internal/link"
+	"github.com/wed-sql/wed_sql/metrics"
 	"github.com/wed-sql/wed_sql/wal"
 )
 
@@ -34,7 +35,7 @@ func Run(ctx context.Context, config []byte, l *link.Link) error {
 		return err
 	}
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
-	s := newSupervisor(l)
+	s := newSupervisor(l, c.Version)
 	s.configure(c)
 
 	g, gctx := group.New(ctx)
@@ -52,6 +53,7 @@ func Run(ctx context.Context, config []byte, l *link.Link) error {
 		return err
 	})
 	g.Go("supervisor", s.run)
+	g.Go("endpoint", s.endpoint.Run)
 
 	ended := make(chan error, 1)
 	waiting, _ := group.New(ctx)
@@ -73,6 +75,8 @@ type supervisor struct {
 	link      *link.Link
 	log       *slog.Logger
 	shortages *shortages
+	metrics   *metrics.Exporter
+	endpoint  *metrics.Endpoint
 	commands  chan link.Command
 	found     chan discovery
 
@@ -135,12 +139,15 @@ type discovery struct {
 	err       error
 }
 
-func newSupervisor(l *link.Link) *supervisor {
+func newSupervisor(l *link.Link, version string) *supervisor {
 	log := slog.New(l.Handler(slog.LevelDebug))
+	exporter := metrics.New(version)
 	return &supervisor{
 		link:      l,
 		log:       log,
 		shortages: newShortages(log),
+		metrics:   exporter,
+		endpoint:  metrics.NewEndpoint(exporter.Registry(), log),
 		commands:  make(chan link.Command),
 		found:     make(chan discovery),
 		members:   make(map[uint32]*member),
@@ -155,6 +162,8 @@ func (s *supervisor) configure(c Config) {
 	s.config = c
 	s.batchSize.Store(int64(c.BatchSize))
 	debug.SetMemoryLimit(c.MemoryLimitMB << 20)
+	s.metrics.Started(c.Starts)
+	s.endpoint.Set(c.endpointSettings())
 }
 
 func (s *supervisor) run(ctx context.Context) error {
@@ -271,6 +280,7 @@ func (s *supervisor) compare(ctx context.Context, d discovery) {
 		}
 		if s.alone[e.oid] != "" {
 			delete(s.alone, e.oid)
+			s.metrics.Forget(e.oid)
 			s.link.Status(link.Status{Database: e.oid, Phase: link.Gone})
 		}
 		switch {
@@ -315,6 +325,7 @@ func (s *supervisor) leaveAlone(e entry) {
 	switch {
 	case e.slot && s.alone[e.oid] != e.alone:
 		s.alone[e.oid] = e.alone
+		s.metrics.Database(e.oid, e.name).Up(false)
 		s.link.Status(link.Status{Database: e.oid, Name: e.name, Phase: link.LeftAlone,
 			Err: e.alone + "; its replication slot keeps WAL back until it is dropped: select pg_drop_replication_slot('" + wal.SlotName(e.oid) + "')"})
 	case !e.slot:
@@ -325,6 +336,7 @@ func (s *supervisor) leaveAlone(e entry) {
 // forget reports that a database is not followed.
 func (s *supervisor) forget(oid uint32) {
 	delete(s.alone, oid)
+	s.metrics.Forget(oid)
 	s.link.Status(link.Status{Database: oid, Name: s.names[oid], Phase: link.Gone})
 }
 
@@ -371,6 +383,7 @@ func (s *supervisor) start(ctx context.Context, e entry) {
 		link:      s.link,
 		log:       s.log.With("database", e.name),
 		shortages: s.shortages,
+		numbers:   s.metrics.Database(e.oid, e.name),
 		previous:  s.ending[e.oid],
 		recheck:   make(chan struct{}, 1),
 		done:      make(chan struct{}),
@@ -380,7 +393,7 @@ func (s *supervisor) start(ctx context.Context, e entry) {
 	s.members[e.oid] = m
 	s.group.Go("database "+e.name, func(context.Context) error {
 		defer close(m.done)
-		m.run(ctx)
+		m.serve(ctx)
 		return nil
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wed-sql/wed_sql/internal/group"
 	"github.com/wed-sql/wed_sql/internal/link"
+	"github.com/wed-sql/wed_sql/metrics"
 	"github.com/wed-sql/wed_sql/sweeper"
 	"github.com/wed-sql/wed_sql/wal"
 )
@@ -36,6 +37,7 @@ type member struct {
 	link      *link.Link
 	log       *slog.Logger
 	shortages *shortages
+	numbers   *metrics.Database
 
 	// previous is closed when nobody else follows the database any more.
 	previous <-chan struct{}
@@ -66,9 +68,6 @@ var errDropped = errors.New("the extension was dropped")
 
 // run follows the database until the context ends, or there is nothing to follow.
 func (m *member) run(ctx context.Context) {
-	if m.previous != nil {
-		<-m.previous
-	}
 	pause, begin := firstPause, time.Now()
 	doubted := false // the last error may mean that the extension was dropped
 	for ctx.Err() == nil {
@@ -163,6 +162,7 @@ func (m *member) once(ctx context.Context) error {
 			BatchSize: m.batchSize,
 			Log:       m.log,
 			Observer:  observer{m},
+			Meter:     m.numbers,
 			Phase:     m.streaming,
 			Recheck:   look,
 			Admit:     admit,
@@ -209,7 +209,7 @@ func (m *member) set(change func(*link.Status)) {
 	m.status.Database, m.status.Name = m.entry.oid, m.entry.name
 	m.status.Slot = wal.SlotName(m.entry.oid)
 	change(&m.status)
-	m.link.Status(m.status)
+	m.report(m.status)
 }
 
 // warn reports what is wrong without stopping the follower.
@@ -272,6 +272,7 @@ var variable = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|[0-9]+`)
 
 // failed reports an error, and logs it unless it is the last one again.
 func (m *member) failed(err error) {
+	m.numbers.Failed()
 	t := explain(err, m.server.config)
 	if t.lacks != "" {
 		t.text = m.shortages.note(t.lacks, m.entry.oid, t.text)
@@ -335,6 +336,7 @@ func (o observer) Applied(lsn wal.LSN, commit time.Time) {
 	if !o.m.retired {
 		o.m.settled()
 		o.m.link.Applied(o.m.entry.oid, uint64(lsn), commit)
+		o.m.numbers.Applied(lsn)
 	}
 }
 

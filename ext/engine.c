@@ -107,6 +107,10 @@ wed_engine_config(void)
 	append_json_string(&buf, "host", own_host());
 	append_json_string(&buf, "user", user ? user->pw_name : "");
 	append_json_string(&buf, "conninfo", wed_conninfo);
+	append_json_string(&buf, "metrics_address", wed_metrics_address);
+	append_json_string(&buf, "metrics_config_file", wed_metrics_config_file);
+	append_json_string(&buf, "version", WED_SQL_VERSION);
+	appendStringInfo(&buf, "\"starts\": " INT64_FORMAT ", ", wed_shared_engine_starts());
 	appendStringInfo(&buf, "\"port\": %d, \"enabled\": %s, \"batch_size\": %d, "
 					 "\"memory_limit_mb\": %d, \"discovery_interval_s\": %d}",
 					 PostPortNumber, wed_enabled ? "true" : "false", wed_batch_size,

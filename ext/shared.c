@@ -111,13 +111,33 @@ wed_shared_worker_started(void)
 	before_shmem_exit(worker_stopped, (Datum) 0);
 }
 
+/* One more is about to be started. */
+void
+wed_shared_engine_starts_now(void)
+{
+	LWLockAcquire(wed_shared->lock, LW_EXCLUSIVE);
+	wed_shared->engine_starts++;
+	LWLockRelease(wed_shared->lock);
+}
+
+/* Engines that were started since the server was. */
+int64
+wed_shared_engine_starts(void)
+{
+	int64		starts;
+
+	LWLockAcquire(wed_shared->lock, LW_SHARED);
+	starts = wed_shared->engine_starts;
+	LWLockRelease(wed_shared->lock);
+	return starts;
+}
+
 void
 wed_shared_engine_started(pid_t pid)
 {
 	LWLockAcquire(wed_shared->lock, LW_EXCLUSIVE);
 	wed_shared->engine_pid = pid;
 	wed_shared->engine_started = GetCurrentTimestamp();
-	wed_shared->engine_starts++;
 	wed_requests_engine_started();
 	LWLockRelease(wed_shared->lock);
 }

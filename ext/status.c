@@ -49,7 +49,6 @@ typedef struct EngineView
 	WedDatabase everywhere;		/* what hinders the engine everywhere */
 	pid_t		engine_pid;
 	TimestampTz engine_started;
-	int64		engine_starts;
 } EngineView;
 
 /* A row for a database that the engine has not reported. */
@@ -90,7 +89,6 @@ take_snapshot(EngineView *snapshot)
 	this_known = wed_find_database(MyDatabaseId) != NULL;
 	snapshot->engine_pid = wed_shared->engine_pid;
 	snapshot->engine_started = wed_shared->engine_started;
-	snapshot->engine_starts = wed_shared->engine_starts;
 	LWLockRelease(wed_shared->lock);
 
 	for (int i = 0; i < nslots; i++)
@@ -159,7 +157,7 @@ wed_engine_status(PG_FUNCTION_ARGS)
 		values[11] = Int32GetDatum((int32) snapshot.engine_pid);
 		nulls[11] = snapshot.engine_pid == 0;
 		values[12] = TimestampTzGetDatum(snapshot.engine_started);
-		nulls[12] = snapshot.engine_starts == 0;
+		nulls[12] = snapshot.engine_started == 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

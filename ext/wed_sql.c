@@ -36,6 +36,8 @@ char	   *wed_lckid = "";
 int			wed_completes_tgid = 0;
 int			wed_max_state_size = 16384;
 int			wed_wal_warning = 1024;
+char	   *wed_metrics_address = NULL;
+char	   *wed_metrics_config_file = NULL;
 
 void		_PG_init(void);
 
@@ -91,6 +93,18 @@ define_settings(void)
 							"Zero turns the warning off.",
 							&wed_wal_warning, 1024, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+
+	DefineCustomStringVariable("wed_sql.metrics_address",
+							   "Address at which the engine serves metrics for Prometheus, as host:port.",
+							   "Without a host, this machine alone can reach it. Empty: nowhere.",
+							   &wed_metrics_address, "",
+							   PGC_SIGHUP, 0, NULL, NULL, NULL);
+
+	DefineCustomStringVariable("wed_sql.metrics_config_file",
+							   "File that says how metrics are protected: TLS, passwords.",
+							   "In the format of Prometheus's exporter-toolkit. Empty: they are not.",
+							   &wed_metrics_config_file, "",
+							   PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wed_sql.completes_tgid",
 							"WED-trigger (tgid) whose job the next update of an instance completes.",

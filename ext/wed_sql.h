@@ -149,6 +149,8 @@ extern int	wed_max_states;
 extern int	wed_action_timeout;
 extern int	wed_max_state_size;
 extern int	wed_wal_warning;
+extern char *wed_metrics_address;
+extern char *wed_metrics_config_file;
 
 /* catalog.c */
 extern bool wed_read_flow(WedFlow *flow, Snapshot snapshot);
@@ -184,7 +186,7 @@ extern void wed_follow_owners(void);
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
-extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int limit_ms, int *sqlstate);
+extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate);
 
 /* stamp.c */
 extern Oid	wed_stamp_type(void);
@@ -282,6 +284,8 @@ typedef struct WedDatabaseReport
 
 extern void wed_shared_install(void);
 extern void wed_shared_worker_started(void);
+extern void wed_shared_engine_starts_now(void);
+extern int64 wed_shared_engine_starts(void);
 extern void wed_shared_engine_started(pid_t pid);
 extern void wed_shared_engine_ended(void);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);

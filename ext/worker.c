@@ -79,6 +79,7 @@ kill_engine(int code, Datum arg)
 static void
 start_engine(void)
 {
+	wed_shared_engine_starts_now();
 	engine.link = wed_engine_start(&engine.pid);
 	engine.started = GetCurrentTimestamp();
 	wed_shared_engine_started(engine.pid);

@@ -12,6 +12,15 @@ fail() {
 	exit 1
 }
 
+# as_root command...: the only place that gains privileges.
+as_root() {
+	if ((EUID == 0)); then
+		env DEBIAN_FRONTEND=noninteractive "$@"
+	else
+		sudo env DEBIAN_FRONTEND=noninteractive "$@"
+	fi
+}
+
 # The server refuses to run as root; root runs it as Debian's user for it.
 server_user() { if ((EUID == 0)); then say postgres; else id -un; fi; }
 

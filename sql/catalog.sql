@@ -43,6 +43,7 @@ begin
     delete from wed_sql.followed where flow_id = old.flow_id;
     delete from wed_sql.timer where flow_id = old.flow_id;
     delete from wed_sql.signal where flow_id = old.flow_id;
+    perform wed_sql.forget_counters(old.flow_id);
     return null;
 end
 $$;

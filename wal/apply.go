@@ -77,6 +77,8 @@ type applier struct {
 	// sweeper may be nil.
 	sweeper Sweeper
 	signals signalled
+	// meter may be nil.
+	meter Meter
 
 	muted *limiter
 	// waypoint is where the log got its last point to begin decoding from.
@@ -388,6 +390,7 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 				l.addState(v, out, rules, at, false)
 				l.withdraw(v.Wid, v.Stamp.Withdrawn, v.Stamp.Version)
 				l.addJobs(v, out.Fired, func(fold.Rule) int64 { return v.Stamp.Version }, rules, at.time)
+				a.measure(w, f, v, out.Status, out.Fired, rules, batch[i].Time)
 				continue
 			}
 			// All that pend and are not in the pool, fired by whatever state that is lost.
@@ -397,6 +400,7 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 			l.addState(v, out, rules, at, v.heal.missing)
 			l.withdraw(v.Wid, without(v.heal.jobs, out.Pending), v.Stamp.Version+1)
 			l.addJobs(v, without(out.Pending, v.heal.jobs), v.Stamp.since, rules, at.time)
+			a.measure(w, f, v, out.Status, without(out.Pending, v.heal.jobs), rules, batch[i].Time)
 		}
 	}
 	if strangers > 0 {

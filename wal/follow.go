@@ -47,6 +47,8 @@ type Settings struct {
 	Log *slog.Logger
 	// Observer is told of the progress.
 	Observer Observer
+	// Meter is told what was written, if it is there.
+	Meter Meter
 	// Phase is called when the follower begins to heal and to stream.
 	Phase func(streaming bool)
 	// Admit is asked, if it is there, right after a session that writes has connected:
@@ -111,6 +113,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 
 	a := newApplier(conn, s.Log, f.epoch)
 	a.sweeper = s.Sweeper
+	a.meter = s.Meter
 	from, err := position(ctx, s, conn, repl, f)
 	if err != nil {
 		return err

@@ -115,7 +115,8 @@ func (h *healer) round(ctx context.Context) (err error) {
 		return fmt.Errorf("list the flows that are not followed: %w", err)
 	}
 	a := newApplier(conn, h.log, h.epoch)
-	a.dedupe, a.heals, a.sweeper = false, true, h.stream.sweeper
+	a.dedupe, a.heals = false, true
+	a.sweeper, a.meter = h.stream.sweeper, h.stream.meter
 	for _, f := range flows {
 		if f.Obstacle != "" {
 			continue // wed_sql.warnings() says so by itself

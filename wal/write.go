@@ -15,6 +15,8 @@ type work struct {
 	flows []*lines
 	mute  bool // no notifications
 	keep  bool // jobs that are there
+
+	measured []Measured
 }
 
 // failure is an error of one statement of a work.
@@ -240,6 +242,7 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 	if err := results.Close(); err != nil {
 		return found, &failure{err: err, step: stepCommit}
 	}
+	a.measured(w)
 	return found, nil
 }
 
