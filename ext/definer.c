@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
 #include "parser/parse_func.h"
@@ -26,11 +27,17 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "compat.h"
+
 PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
 PG_FUNCTION_INFO_V1(wed_fail);
+PG_FUNCTION_INFO_V1(wed_lease);
+PG_FUNCTION_INFO_V1(wed_lease_job);
+PG_FUNCTION_INFO_V1(wed_extend);
+PG_FUNCTION_INFO_V1(wed_release);
 
 static const char *const pinned_settings[][2] = {
 	{"default_tablespace", ""},
@@ -145,6 +152,34 @@ value_for_caller(FunctionCallInfo fcinfo, const char *query)
 	return value;
 }
 
+/* A function that returns rows, all of them at once. */
+static Datum
+rows_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DefinerCall call;
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin_call(fcinfo, query, &call);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		tuplestore_puttuple(result->setResult, SPI_tuptable->vals[i]);
+	end_call(&call);
+	return (Datum) 0;
+}
+
+/* Runs body as the owner of a function, which is the extension's. */
+void
+wed_run_as_definer(Oid function, void (*body) (void *), void *arg)
+{
+	Oid			caller;
+	int			sec_context;
+
+	GetUserIdAndSecContext(&caller, &sec_context);
+	SetUserIdAndSecContext(function_owner(function), sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	body(arg);
+	SetUserIdAndSecContext(caller, sec_context);
+}
+
 /* wed_sql.create_flow(name text) -> void */
 Datum
 wed_create_flow(PG_FUNCTION_ARGS)
@@ -182,6 +217,34 @@ Datum
 wed_fail(PG_FUNCTION_ARGS)
 {
 	return value_for_caller(fcinfo, "select wed_sql.fail_for($1, $2, $3, $4, $5, $6)");
+}
+
+/* wed_sql.lease(flow text, transition text, duration interval, max_jobs integer) -> setof record */
+Datum
+wed_lease(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.lease_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.lease_job(flow text, wid bigint, tgid integer, duration interval) -> setof record */
+Datum
+wed_lease_job(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.lease_job_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.extend(flow text, wid bigint, tgid integer, lckid text, duration interval) -> timestamptz */
+Datum
+wed_extend(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.extend_for($1, $2, $3, $4, $5, $6)");
+}
+
+/* wed_sql.release(flow text, wid bigint, tgid integer, lckid text) -> boolean */
+Datum
+wed_release(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.release_for($1, $2, $3, $4, $5)");
 }
 
 /*
