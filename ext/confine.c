@@ -63,7 +63,7 @@ wed_refuse_if_confined(const char *what)
 	if (wed_confined > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("a WED-condition cannot %s", what)));
+				 errmsg("a WED-condition or action cannot %s", what)));
 }
 
 static void

@@ -78,21 +78,32 @@ update_statement(Relation wed_flow, const char *set_clause, const char *returnin
 }
 
 static void
-check_one_update(const char *statement)
+check_one_update(const char *statement, bool of_user)
 {
 	List	   *raw = raw_parser(statement, RAW_PARSE_DEFAULT);
+	ListCell   *cell;
 
 	if (list_length(raw) != 1 || !IsA(linitial_node(RawStmt, raw)->stmt, UpdateStmt))
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("the SET clause is more than that"),
 				 errhint("Give what SQL accepts between SET and WHERE: attribute = value, ...")));
+	foreach(cell, castNode(UpdateStmt, linitial_node(RawStmt, raw)->stmt)->targetList)
+	{
+		const char *column = lfirst_node(ResTarget, cell)->name;
+
+		if (of_user && (strcmp(column, "wid") == 0 || strcmp(column, "_stamp") == 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_WED_PROTECTED_COLUMN),
+					 errmsg("column \"%s\" cannot be changed", column),
+					 errhint("Set the WED-attributes only.")));
+	}
 }
 
 typedef struct Update
 {
 	Relation	wed_flow;
-	const char *set_clause;
+	const char *set_clause;		/* NULL: the attributes stay as they are */
 	int64		wid;
 	const char *lock_timeout;	/* NULL: does not wait for the instance at all */
 	Datum		stamp;			/* out: of the state that was written, detoasted */
@@ -127,12 +138,14 @@ static void
 execute_update(void *arg)
 {
 	Update	   *update = arg;
-	char	   *statement = update_statement(update->wed_flow, update->set_clause, " returning _stamp");
+	char	   *statement = update_statement(update->wed_flow,
+										 update->set_clause ? update->set_clause : "_stamp = _stamp",
+										 " returning _stamp");
 	Oid			type = INT8OID;
 	Datum		wid = Int64GetDatum(update->wid);
 	int			outcome;
 
-	check_one_update(statement);
+	check_one_update(statement, update->set_clause != NULL);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (update->lock_timeout != NULL)
@@ -232,7 +245,7 @@ wed_operate(PG_FUNCTION_ARGS)
 				 errmsg("an operation needs a flow, an instance and a name")));
 	update.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
 	update.wid = PG_GETARG_INT64(1);
-	update.set_clause = PG_ARGISNULL(4) ? "_stamp = _stamp" : text_to_cstring(PG_GETARG_TEXT_PP(4));
+	update.set_clause = PG_ARGISNULL(4) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(4));
 	update.context = CurrentMemoryContext;
 	/* how long to wait for a worker who has the instance is the caller's to say */
 	update.lock_timeout = pstrdup(GetConfigOption("lock_timeout", false, false));
@@ -256,7 +269,7 @@ wed_operate(PG_FUNCTION_ARGS)
 
 /*
  * wed_sql.perform(wed_flow regclass, wid bigint, tgid integer, action text,
- * limit_ms integer) -> (outcome text, sqlstate text, error text): performs a
+ * timeout_ms integer) -> (outcome text, sqlstate text, error text): performs a
  * pending WED-transition by its action. The outcome is done, busy (another
  * session has the job or the instance) or failed.
  */
@@ -266,8 +279,7 @@ wed_perform(PG_FUNCTION_ARGS)
 	Update		update = {0};
 	WedFlow    *flow;
 	int32		tgid = PG_GETARG_INT32(2);
-	int			rules_limit = PG_GETARG_INT32(4);
-	const int	limit = wed_action_timeout > 0 ? Min(rules_limit, wed_action_timeout) : rules_limit;
+	int			timeout = PG_GETARG_INT32(4);
 	int			completes_before = wed_completes_tgid;
 	char	   *error;
 	int			sqlstate = 0;
@@ -290,7 +302,7 @@ wed_perform(PG_FUNCTION_ARGS)
 		wed_completes_tgid = tgid;
 		PG_TRY();
 		{
-			error = wed_try_action(flow, execute_update, &update, limit, &sqlstate);
+			error = wed_try_action(flow, execute_update, &update, timeout, &sqlstate);
 		}
 		PG_FINALLY();
 		{
@@ -388,7 +400,7 @@ analyze_update(void *arg)
 	ClauseCheck *check = arg;
 	Oid			type = INT8OID;
 
-	check_one_update(check->statement);
+	check_one_update(check->statement, true);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_prepare(check->statement, 1, &type) == NULL)

@@ -264,11 +264,18 @@ wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 	return error ? error->message : NULL;
 }
 
-/* An action: the same, and the SQLSTATE of the error. */
+/*
+ * An action of a WED-trigger with a time limit of its own: the same, and the
+ * SQLSTATE of the error.
+ */
 char *
-wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int limit_ms, int *sqlstate)
+wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate)
 {
-	TimeLimit	limit = {"wed_sql.action_timeout", limit_ms};
+	bool		own = wed_action_timeout == 0 || timeout_ms < wed_action_timeout;
+	TimeLimit	limit = {
+		own ? "the timeout of the WED-trigger" : "wed_sql.action_timeout",
+		own ? timeout_ms : wed_action_timeout
+	};
 	ErrorData  *error = try_as_owner(flow, body, arg, limit);
 
 	*sqlstate = error ? error->sqlerrcode : 0;

@@ -186,7 +186,7 @@ extern void wed_follow_owners(void);
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
-extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int limit_ms, int *sqlstate);
+extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate);
 
 /* stamp.c */
 extern Oid	wed_stamp_type(void);

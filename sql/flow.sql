@@ -97,6 +97,15 @@ begin
           from only %1$I.wed_flow f
           left join %1$I.wed_trace t on t.wid = f.wid and t.version = (f._stamp).version;
 
+        create view %1$I.wed_timer as
+        select t.wid, t.tgid, (select r.trname from wed_sql.rule r where r.tgid = t.tgid order by r.valid_from desc limit 1) as trname,
+               case t.kind when 'd' then 'delay' when 'a' then 'action' when 'r' then 'retry' when 'l' then 'lease'
+                           when 's' then 'suspension' when 'g' then 'signal' else 'withdrawal' end as kind,
+               t.version, t.due_at
+          from wed_sql.timer t
+          join wed_sql.flow f on f.flow_id = t.flow_id
+         where f.wed_flow = '%1$I.wed_flow'::regclass;
+
         comment on table %1$I.wed_attr is 'WED-attributes: each row is a column of wed_flow';
         comment on column %1$I.wed_attr.aname is 'name of the WED-attribute, letter by letter as the column is called';
         comment on column %1$I.wed_attr.adv is 'default value, as a literal; null for none';
@@ -150,6 +159,7 @@ begin
         comment on column %1$I.wed_event.pid is 'process of that session';
         comment on column %1$I.wed_event.held is 'how long it had the job';
         comment on column %1$I.wed_event.detail is 'more about it';
+        comment on view %1$I.wed_timer is 'what will happen at a time: delays that run out, actions, pauses after failures, leases and suspensions that end';
         comment on view %1$I.wed_instance is 'instances as they are now: status as in wed_trace, pending WED-transitions, since when, last error';
     $sql$, schema);
 end
@@ -157,7 +167,7 @@ $$;
 
 revoke all on function wed_sql.create_tables(text) from public;
 
-comment on function wed_sql.create_tables(text) is 'Creates the six tables of a flow, and wed_instance.';
+comment on function wed_sql.create_tables(text) is 'Creates the six tables of a flow, and its views.';
 
 create function wed_sql.create_triggers(schema text) returns void
     language plpgsql
@@ -221,7 +231,7 @@ begin
     execute format($sql$
         grant usage, create on schema %1$I to %2$I with grant option;
         grant select, insert, update, delete on %1$I.wed_attr, %1$I.wed_trig to %2$I with grant option;
-        grant select on %1$I.job_pool, %1$I.wed_trace, %1$I.wed_event, %1$I.wed_instance to %2$I with grant option;
+        grant select on %1$I.job_pool, %1$I.wed_trace, %1$I.wed_event, %1$I.wed_instance, %1$I.wed_timer to %2$I with grant option;
     $sql$, schema, owner);
 end
 $$;
@@ -291,7 +301,7 @@ declare
 begin
     perform wed_sql.lock_flow(f);
     -- check_dropped() does the rest
-    execute format('drop view %I.wed_instance', name);
+    execute format('drop view %1$I.wed_instance, %1$I.wed_timer', name);
     execute format('drop table %s, %s, %s, %s, %s, %s', f.wed_flow, f.wed_trace, f.wed_event, f.job_pool, f.wed_trig, f.wed_attr);
 end
 $$;

@@ -37,7 +37,7 @@ comment on function wed_sql.operate(regclass, bigint, text, integer, text, text,
 'Writes the state that an intervention makes of an instance, as the owner of its flow, and returns what was found out about it.';
 
 create function wed_sql.perform(
-        wed_flow regclass, wid bigint, tgid integer, action text, limit_ms integer,
+        wed_flow regclass, wid bigint, tgid integer, action text, timeout_ms integer,
         out outcome text, out sqlstate text, out error text)
     language c strict volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_perform';

@@ -137,7 +137,7 @@ begin
         return;
     end if;
     if others is not null then
-        execute format('revoke all on %s, %s, %s, %s, %s, %I.wed_instance from %s cascade',
+        execute format('revoke all on %1$s, %2$s, %3$s, %4$s, %5$s, %6$I.wed_instance, %6$I.wed_timer from %7$s cascade',
                        f.wed_attr, f.wed_trig, f.job_pool, f.wed_trace, f.wed_event, schema, others);
         execute format('revoke all on schema %I from %s cascade', schema, others);
     end if;

@@ -11,7 +11,7 @@ as $$
 begin
     execute format($sql$
         with due as materialized (
-            select d.*, r.trname, r.timeout, r.priority, r.action is not null as acts,
+            select d.*, r.trname, r.timeout, r.priority,
                    coalesce((select t.state from %2$s t where t.wid = d.wid order by t.version desc limit 1), '{}') as state
               from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at),
                    lateral (select * from wed_sql.rule r where r.tgid = d.tgid order by r.valid_from desc limit 1) r),
@@ -20,10 +20,6 @@ begin
             select wid, tgid, trname, timeout, state, due_at, version, priority from due
                 on conflict (wid, tgid) do nothing
             returning wid, tgid, trname, version),
-        acting as (
-            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-            select $5, wid, tgid, 'a', version, due_at from due where acts
-                on conflict do nothing),
         counted as (
             insert into wed_sql.counted_event (flow_id, trname, event, n)
             select $5, trname, 'fired', count(*) from fired group by trname)
@@ -65,7 +61,11 @@ begin
                             least(extract(epoch from r.timeout) * 1000, 2147483647)::integer);
     if done.outcome = 'busy' then
         perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
-    elsif done.outcome = 'failed' and done.sqlstate not in ('WED03', 'WED08', 'WED17') then
+    elsif done.sqlstate in ('WED03', 'WED08', 'WED17') then
+        -- it has been withdrawn, and the follower has not come to that yet
+        execute format('delete from %s where wid = $1 and tgid = $2 and version = $3', f.job_pool)
+          using due.wid, due.tgid, due.version;
+    elsif done.outcome = 'failed' then
         perform wed_sql.attempt_failed(f, due.wid, due.tgid, due.version, 'action failed', done.error);
     end if;
 end
@@ -140,6 +140,12 @@ begin
                from unnest(due) t group by t.flow_id) d
        join wed_sql.flow f on f.flow_id = d.flow_id
        join pg_class c on c.oid = f.wed_flow;
+    -- of rules that were given an action since
+    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+    select t.flow_id, t.wid, t.tgid, 'a', t.version, t.due_at
+      from unnest(due) t
+      join wed_sql.rule r on r.tgid = t.tgid and r.valid_until = 9223372036854775807 and r.action is not null
+        on conflict do nothing;
 end
 $$;
 
@@ -189,7 +195,7 @@ begin
     end if;
 
     now := clock_timestamp();
-    next_due := (select min(t.due_at) from wed_sql.timer t);
+    next_due := (select min(t.due_at) from wed_sql.timer t where t.due_at < 'infinity');
     if handled = 0 and next_due < now then
         next_due := now + interval '100 milliseconds'; -- somebody else has it
     end if;

@@ -158,7 +158,10 @@ begin
     ended := 0;
     complete := true;
     for held in
-        with locks as materialized (select * from wed_sql.lock_holders()),
+        with locks as materialized (
+                 select * from wed_sql.lock_holders() h
+                  -- an action has a limit of its own
+                  where not (h.application_name = 'wed_sql engine' and pg_get_userbyid(h.role) = session_user)),
              flows as materialized (
                  select t.tgid, r.flow_id
                    from (select distinct l.tgid from locks l) t
@@ -264,12 +267,13 @@ begin
     select format('prepared transaction "%s" has held the lock of a job "%s" of instance %s since %s, for longer than the timeout of %s: it is not ended by itself (COMMIT PREPARED or ROLLBACK PREPARED)',
                   p.gid, r.trname, k.wid, p.prepared, r.timeout)
       from pg_prepared_xacts p
+      join pg_locks x on x.locktype = 'transactionid' and x.transactionid = p.transaction and x.pid is null and x.granted
       join (select l.virtualtransaction, l.objid::bigint as tgid,
                    (((l.objsubid + 65536) % 65536 - 2)::bigint << 32) | l.classid::bigint as wid
               from pg_locks l
              where l.locktype = 'advisory' and l.pid is null and l.objsubid not in (0, 1)
                and l.database = (select d.oid from pg_database d where d.datname = current_database())) k
-        on k.virtualtransaction = '-1/' || p.transaction::text
+        on k.virtualtransaction = x.virtualtransaction
       join wed_sql.rule r on r.tgid = k.tgid and r.valid_until = 9223372036854775807
      where p.database = current_database()
        and clock_timestamp() > p.prepared + least(r.timeout, wed_sql.longest_timeout())

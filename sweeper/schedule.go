@@ -30,6 +30,7 @@ type watch struct {
 
 	noted         time.Time     // when jobs were told of since the last look began; zero: none were
 	notedShortest time.Duration // the shortest of their timeouts
+	unsure        time.Time     // since when there may be jobs of which nothing is known; zero: there are none
 }
 
 // glance is what a look has found.
@@ -49,11 +50,22 @@ func (w *watch) jobs(now time.Time, shortest time.Duration) {
 	w.notedShortest = shorter(w.notedShortest, shortest)
 }
 
+// changed notes that there may be jobs, with any timeout.
+func (w *watch) changed(now time.Time) {
+	if w.unsure.IsZero() {
+		w.unsure = now
+	}
+}
+
 // begin is to be called before a look, and tells whether to ask for the shortest
 // timeout. The look sees what was noted before.
 func (w *watch) begin(now time.Time) (probe bool) {
 	w.shortest = shorter(w.shortest, w.notedShortest)
 	w.noted, w.notedShortest = time.Time{}, 0
+	if !w.unsure.IsZero() {
+		w.unsure = time.Time{}
+		return true
+	}
 	return w.probed.IsZero() || now.Before(w.probed) ||
 		now.Sub(w.probed) >= min(max(w.shortest, minProbe), maxProbe)
 }
@@ -79,6 +91,9 @@ func (w *watch) next(now time.Time) time.Time {
 	if !w.noted.IsZero() {
 		soon := latest(w.looked, w.noted).Add(pollInterval)
 		at = earliest(at, latest(w.since.Add(w.notedShortest), soon))
+	}
+	if !w.unsure.IsZero() {
+		at = earliest(at, latest(w.looked, w.unsure).Add(pollInterval))
 	}
 	if w.blind {
 		at = earliest(at, w.looked.Add(pollInterval))

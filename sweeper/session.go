@@ -2,12 +2,10 @@ package sweeper
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/wed-sql/wed_sql/wal"
 )
@@ -64,15 +62,9 @@ func (s session) AnyRunning(ctx context.Context, xids []uint32) (running bool, e
 func (s session) Sweep(ctx context.Context, most int) (w Swept, err error) {
 	var due *time.Time
 	err = s.conn.QueryRow(ctx, "select handled, next_due, now from wed_sql.sweep($1)", most).Scan(&w.Handled, &due, &w.Now)
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == undefinedFunction {
-		return Swept{Now: time.Now()}, nil
-	}
 	w.NextDue = timeOrZero(due)
 	return w, err
 }
-
-const undefinedFunction = "42883"
 
 func timeOrZero(t *time.Time) time.Time {
 	if t == nil {

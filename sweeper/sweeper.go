@@ -162,7 +162,10 @@ func (s *Sweeper) look(ctx context.Context, db Session) error {
 	s.lost = false
 	s.mu.Unlock()
 	if err := s.endOverdue(ctx, db, probe); err != nil {
-		s.Lost()
+		s.mu.Lock()
+		s.watch.changed(s.now())
+		s.lost = s.lost || lost
+		s.mu.Unlock()
 		return err
 	}
 	if !lost {
@@ -228,6 +231,10 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 	}
 	s.compareClocks(sent, swept.Now, time.Now())
 	s.alarms.swept(r, running, swept.Handled, swept.NextDue, swept.Now)
+	if swept.Handled > 0 { // timers fire jobs, too
+		s.watch.changed(s.now())
+		s.timeouts.wakeUp()
+	}
 	return nil
 }
 

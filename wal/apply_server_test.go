@@ -222,7 +222,7 @@ func TestAJobThatIsThereAlreadyIsKept(t *testing.T) {
 	f.ready()
 	wid := s.begin()
 	f.sync()
-	s.exec("insert into travel.job_pool (wid, tgid, trname, payload, fired_at) select $1, tgid, trname, '{\"mine\": true}', now() from travel.wed_trig where trname = 'tr_a2'", wid+2)
+	s.exec("insert into travel.job_pool (wid, tgid, trname, payload, fired_at, version) select $1, tgid, trname, '{\"mine\": true}', now(), 0 from travel.wed_trig where trname = 'tr_a2'", wid+2)
 	s.exec("insert into travel.wed_flow (a1) select 'ready' from generate_series(1, 3)")
 	f.sync()
 	s.checkJobs(wid+2, "tr_a2", "tr_a3")

@@ -52,6 +52,8 @@ select version, trw, trf, status, error from pg_temp.trace(4);
 -- Its time is limited, and it can do no more than its owner.
 set client_min_messages = warning;
 create role vote_owner;
+grant usage on schema wed_sql to vote_owner;
+grant execute on function wed_sql.create_flow(text) to vote_owner;
 grant create on database :DBNAME to vote_owner;
 set role vote_owner;
 select wed_sql.create_flow('own');
@@ -73,15 +75,11 @@ insert into wed_trig (trname, cpred, action, max_attempts) values
     ('others', $$a = 'others'$$, $$b = (with x as (select 1) select 'done' from x), a = 'others done'$$, 1);
 insert into wed_trig (cpred, cfinal) values ($$a in ('hello', 'others done')$$, true);
 reset role;
-alter system set wed_sql.action_timeout = '100ms';
-select pg_reload_conf();
-select pg_temp.wait_for($$current_setting('wed_sql.action_timeout') = '100ms'$$);
+update own.wed_trig set timeout = '100 ms' where trname = 'loop';
 insert into own.wed_flow (a) values ('note'), ('loop'), ('grab'), ('lock'), ('others');
 select pg_temp.wait_for($$(select bool_and(status in ('E', 'F')) from own.wed_instance)$$);
 select f.wid, f.a, i.status, i.error from own.wed_flow f join own.wed_instance i using (wid) order by wid;
 select * from own.log;
-alter system reset wed_sql.action_timeout;
-select pg_reload_conf();
 
 -- What makes no sense is refused when it is defined.
 select * from pg_temp.refused($$insert into wed_trig (trname, cpred, action) values ('x', 'true', 'nothing = 1')$$) \gx

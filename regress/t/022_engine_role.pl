@@ -34,8 +34,8 @@ my $conninfo = "user=wed_engine";
 $node->append_conf('postgresql.conf', "wed_sql.conninfo = '$conninfo'");
 engine_on($node);
 wait_for_engine($node);
-is($node->safe_psql('postgres', "select count(*), bool_and(usename = 'wed_engine') from pg_stat_activity where application_name = 'wed_sql engine' and datname = 'postgres'"),
-	'2|t', 'the engine runs as the role');
+is($node->safe_psql('postgres', "select count(*) >= 2, bool_and(usename = 'wed_engine') from pg_stat_activity where application_name = 'wed_sql engine' and datname = 'postgres'"),
+	't|t', 'the engine runs as the role');
 is(jobs($node), "1 tr_a2\n1 tr_a3", '... it heals');
 perform($node, 1, 'tr_a2', "a2 = 'x'");
 perform($node, 1, 'tr_a3', "a3 = 'x'");
