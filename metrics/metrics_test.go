@@ -106,7 +106,8 @@ func TestWhatTheFollowerWritesIsCounted(t *testing.T) {
 		"wed_sql_jobs_withdrawn_total shop travel _EXCPT":   0,
 		"wed_sql_build_info " + runtimeVersion() + " 1.2.3": 1,
 	})
-	e.Forget(1)
+	d.Gone()
+	d.Up(true) // somebody who does not know it yet
 	if got := series(t, e); len(got) != 2 {
 		t.Errorf("of a database that is gone: %v", got)
 	}

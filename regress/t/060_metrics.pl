@@ -130,14 +130,14 @@ is($metrics =~ /wid/ ? 1 : 0, 0, 'no instance is a label');
 like($http->get("http://127.0.0.1:$port/-/healthy")->{content}, qr/runs/, 'the engine says that it runs');
 like($http->get("http://127.0.0.1:$port/")->{content}, qr{/metrics}, 'and where its metrics are');
 
-# the session for statistics is not there for ever
-is($node->safe_psql('postgres', q{select count(*) > 2 from pg_stat_activity where datname = 'postgres' and application_name = 'wed_sql engine'}),
-	't', 'a session looks things up when somebody asks');
+my $looking = q{select count(*) from pg_stat_activity where datname = 'postgres' and application_name = 'wed_sql engine' and query ~ 'transition_statistics'};
+is($node->safe_psql('postgres', $looking), '1', 'a session looks things up while somebody asks');
 
 # a database that is not there any more, and one that cannot be reached
-$node->safe_psql('postgres', 'drop database other');
+$node->safe_psql('other', 'drop extension wed_sql cascade');
 until_true('gone', sub { my $m = scrape(); $m ne '' && $m !~ /database="other"/ });
-pass('a database that was dropped is not shown');
+pass('a database without the extension is not shown');
+$node->safe_psql('postgres', 'drop database other');
 $node->safe_psql('postgres', 'create database third');
 create_figure2($node, 'third');
 wait_for('wed_sql_up{database="third"}', 1);
@@ -233,6 +233,8 @@ YML
 setting('wed_sql.metrics_address', '');
 until_true('it listens nowhere', sub { !listening(engine_pid($node)) });
 pass('switched off again, it listens nowhere');
+$node->poll_query_until('postgres', "select ($looking) = 0");
+pass('the session for statistics is given back');
 $node->safe_psql('postgres', 'drop database third');
 stop_clean($node);
 done_testing();
