@@ -50,6 +50,7 @@ func startEndpoint(t *testing.T) (*Endpoint, lines) {
 	t.Helper()
 	log := make(lines, 100)
 	d := New("1")
+	d.patience = 10 * time.Millisecond
 	d.Database(1, "shop").Up(true)
 	e := NewEndpoint(d.Registry(), slog.New(slog.NewTextHandler(log, nil)))
 	e.retry = 10 * time.Millisecond

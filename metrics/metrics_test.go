@@ -20,6 +20,7 @@ import (
 // observations of its histograms, by name and labels.
 func series(t *testing.T, e *Exporter) map[string]float64 {
 	t.Helper()
+	e.patience = 10 * time.Millisecond // as a rule, nobody answers
 	families, err := e.Registry().Gather()
 	if err != nil {
 		t.Fatal(err)
