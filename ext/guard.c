@@ -209,13 +209,13 @@ wed_job_is_leased(const WedJob *job, TimestampTz now)
 }
 
 /* Who has leased a job completes it, as long as the lease lasts, and nobody else. */
-static void
-check_lease(const WedFlow *flow, int64 wid, const WedJob *job)
+void
+wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid)
 {
 	bool		leased = wed_job_is_leased(job, GetCurrentTimestamp());
-	bool		claims = wed_lckid != NULL && wed_lckid[0] != '\0';
+	bool		claims = lckid != NULL && lckid[0] != '\0';
 
-	if (claims ? leased && strcmp(job->lckid, wed_lckid) == 0 : !leased)
+	if (claims ? leased && strcmp(job->lckid, lckid) == 0 : !leased)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NOT_THE_LEASE),
@@ -271,7 +271,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 	/* it may have been withdrawn, and even be due again: as another job */
 	if (fired_by(pending, job->tgid) != job->version)
 		refuse_job_not_pending(flow, job_pool, wid, job->tgid);
-	check_lease(flow, wid, job);
+	wed_check_lease(flow, wid, job, wed_lckid);
 }
 
 /*
@@ -509,6 +509,14 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 	stamp->nmatched = verdict.nmatched;
 	stamp->error = verdict.error;
 	check_run(flow, stamp);
+}
+
+/* For who knows without an update that its job is not to be had. */
+void
+wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid)
+{
+	refuse_job_not_pending(flow, table_open(flow->job_pool, AccessShareLock), wid, tgid);
+	pg_unreachable();
 }
 
 static HeapTuple

@@ -71,8 +71,8 @@ wed_operation_on(Oid wed_flow, int64 wid)
  */
 
 /* "a = 1, b = 2" as a statement that writes one instance, $1. */
-static char *
-update_statement(Relation wed_flow, const char *set_clause, const char *returning)
+char *
+wed_update_statement(Relation wed_flow, const char *set_clause, const char *returning)
 {
 	return psprintf("update only %s set %s\n where wid operator(pg_catalog.=) $1%s",
 					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(wed_flow)),
@@ -80,8 +80,8 @@ update_statement(Relation wed_flow, const char *set_clause, const char *returnin
 					set_clause, returning);
 }
 
-static void
-check_one_update(const char *statement, bool of_user)
+void
+wed_check_one_update(const char *statement, bool of_user)
 {
 	List	   *raw = raw_parser(statement, RAW_PARSE_DEFAULT);
 	ListCell   *cell;
@@ -167,14 +167,14 @@ static void
 execute_update(void *arg)
 {
 	Update	   *update = arg;
-	char	   *statement = update_statement(update->wed_flow,
-										 update->set_clause ? update->set_clause : "_stamp = _stamp",
-										 " returning _stamp");
+	char	   *statement = wed_update_statement(update->wed_flow,
+											 update->set_clause ? update->set_clause : "_stamp = _stamp",
+											 " returning _stamp");
 	Oid			type = INT8OID;
 	Datum		wid = Int64GetDatum(update->wid);
 	int			outcome;
 
-	check_one_update(statement, update->set_clause != NULL);
+	wed_check_one_update(statement, update->set_clause != NULL);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (update->lock_timeout != NULL)
@@ -417,7 +417,7 @@ analyze_update(void *arg)
 	ClauseCheck *check = arg;
 	Oid			type = INT8OID;
 
-	check_one_update(check->statement, true);
+	wed_check_one_update(check->statement, true);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_prepare(check->statement, 1, &type) == NULL)
@@ -435,7 +435,7 @@ wed_check_set_clause(PG_FUNCTION_ARGS)
 	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
 	ClauseCheck check;
 
-	check.statement = update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
+	check.statement = wed_update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
 	wed_run_as_owner(wed_flow->rd_rel->relowner, analyze_update, &check);
 	table_close(wed_flow, NoLock);
 	PG_RETURN_VOID();

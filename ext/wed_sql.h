@@ -183,6 +183,7 @@ extern void wed_refuse_if_confined(const char *what);
 
 /* definer.c */
 extern void wed_follow_owners(void);
+extern void wed_run_as_definer(Oid function, void (*body) (void *), void *arg);
 
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
@@ -227,6 +228,8 @@ typedef struct WedOperation
 } WedOperation;
 
 extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
+extern char *wed_update_statement(Relation wed_flow, const char *set_clause, const char *returning);
+extern void wed_check_one_update(const char *statement, bool of_user);
 
 /* guard.c */
 typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
@@ -247,6 +250,8 @@ typedef struct WedJob
 
 extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
+extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);
+extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid) pg_attribute_noreturn();
 
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
@@ -254,6 +259,17 @@ extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
 extern WedFlow *wed_flow_to_lock(int32 tgid, bool *pending_only);
 extern bool wed_job_is_open(const WedFlow *flow, int64 wid, int32 tgid, bool pending_only);
 extern void wed_note_written(const WedFlow *flow, int64 wid);
+
+/* complete.c */
+typedef struct WedStatement
+{
+	const char *text;
+	int			nargs;
+	Oid			types[2];
+	Datum		args[2];
+} WedStatement;
+
+extern bool wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement);
 
 /* joblock.c */
 extern bool wed_take_job_lock(int64 wid, int32 tgid);

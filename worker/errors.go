@@ -30,6 +30,7 @@ const (
 	stateNotPending  = "WED03" // the job was completed by somebody else
 	stateNotYetFinal = "WED07" // final while other jobs pend: when they are done it may pass
 	stateFinal       = "WED08" // the instance has ended
+	stateSuspended   = "WED17" // the instance rests; its jobs come back with it
 
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
@@ -50,7 +51,7 @@ func sqlState(err error) string {
 // judge says what becomes of a job whose transition could not be committed.
 func judge(err error) outcome {
 	switch sqlState(err) {
-	case stateNotPending, stateFinal:
+	case stateNotPending, stateFinal, stateSuspended:
 		return gone
 	case stateNotYetFinal, stateSerialization, stateDeadlock, stateLockTimeout:
 		return soon
