@@ -25,7 +25,7 @@ const marker = "<!-- From here on as the catalogs have it: TestReferenceIsWhatTh
 
 // api are the functions that are there to be called; all others are the extension's own.
 var api = []string{"create_flow", "drop_flow", "grant_worker", "revoke_worker", "grant_engine", "revoke_engine",
-	"try_lock", "sync", "visible_transitions", "may_perform"}
+	"try_lock", "sync", "stat_reset", "visible_transitions", "may_perform"}
 
 func connect(t *testing.T) (context.Context, *pgx.Conn) {
 	t.Helper()

@@ -169,6 +169,7 @@ extern WedFlow *wed_flow_reread(Relation wed_flow);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
 
 /* condition.c */
+extern void wed_check_expression(const char *predicate);
 extern Node *wed_analyze_condition(Relation wed_flow, const char *predicate, bool *has_sublinks);
 extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation wed_flow,
 												  const char *predicate, const char *label);
@@ -222,8 +223,8 @@ typedef struct WedOperation
 	int32		tgid;			/* job that it concerns, or 0 */
 	bool		sets;			/* writes attributes */
 	char	   *reason;
-	int			nundo;
-	int32	   *undo;
+	int			ntgids;
+	int32	   *tgids;			/* to be skipped, due again, or undone one by one */
 } WedOperation;
 
 extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
