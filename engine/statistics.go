@@ -76,7 +76,9 @@ func (m *member) statisticsSession(ctx context.Context) (*pgx.Conn, error) {
 // report passes a status on, to the worker and to whoever scrapes.
 func (m *member) report(s link.Status) {
 	m.link.Status(s)
-	if s.Phase != link.Gone {
-		m.numbers.Up(s.Phase == link.Streaming)
+	if s.Phase == link.Gone {
+		m.numbers.Gone()
+		return
 	}
+	m.numbers.Up(s.Phase == link.Streaming)
 }

@@ -36,13 +36,13 @@ PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
 PG_FUNCTION_INFO_V1(wed_fail);
-PG_FUNCTION_INFO_V1(wed_alter_flow);
-PG_FUNCTION_INFO_V1(wed_intervene);
-PG_FUNCTION_INFO_V1(wed_purge_batch);
 PG_FUNCTION_INFO_V1(wed_lease);
 PG_FUNCTION_INFO_V1(wed_lease_job);
 PG_FUNCTION_INFO_V1(wed_extend);
 PG_FUNCTION_INFO_V1(wed_release);
+PG_FUNCTION_INFO_V1(wed_alter_flow);
+PG_FUNCTION_INFO_V1(wed_intervene);
+PG_FUNCTION_INFO_V1(wed_purge_batch);
 
 static const char *const pinned_settings[][2] = {
 	{"default_tablespace", ""},
@@ -238,6 +238,34 @@ wed_fail(PG_FUNCTION_ARGS)
 	return value_for_caller(fcinfo, "select wed_sql.fail_for($1, $2, $3, $4, $5, $6)");
 }
 
+/* wed_sql.lease(flow text, transition text, duration interval, max_jobs integer) -> setof record */
+Datum
+wed_lease(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.lease_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.lease_job(flow text, wid bigint, tgid integer, duration interval) -> setof record */
+Datum
+wed_lease_job(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.lease_job_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.extend(flow text, wid bigint, tgid integer, lckid text, duration interval) -> timestamptz */
+Datum
+wed_extend(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.extend_for($1, $2, $3, $4, $5, $6)");
+}
+
+/* wed_sql.release(flow text, wid bigint, tgid integer, lckid text) -> boolean */
+Datum
+wed_release(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.release_for($1, $2, $3, $4, $5)");
+}
+
 /* wed_sql.alter_flow(flow text, consistent text, max_states bigint) -> void */
 Datum
 wed_alter_flow(PG_FUNCTION_ARGS)
@@ -289,34 +317,6 @@ wed_intervene(PG_FUNCTION_ARGS)
 	return rows_for_caller(fcinfo, psprintf("select * from wed_sql.intervene(%s, %s, $%d)",
 											quote_literal_cstr(get_func_name(function)),
 											arguments_as_object(function), PG_NARGS() + 1));
-}
-
-/* wed_sql.lease(flow text, transition text, duration interval, max_jobs integer) -> setof record */
-Datum
-wed_lease(PG_FUNCTION_ARGS)
-{
-	return rows_for_caller(fcinfo, "select * from wed_sql.lease_for($1, $2, $3, $4, $5)");
-}
-
-/* wed_sql.lease_job(flow text, wid bigint, tgid integer, duration interval) -> setof record */
-Datum
-wed_lease_job(PG_FUNCTION_ARGS)
-{
-	return rows_for_caller(fcinfo, "select * from wed_sql.lease_job_for($1, $2, $3, $4, $5)");
-}
-
-/* wed_sql.extend(flow text, wid bigint, tgid integer, lckid text, duration interval) -> timestamptz */
-Datum
-wed_extend(PG_FUNCTION_ARGS)
-{
-	return value_for_caller(fcinfo, "select wed_sql.extend_for($1, $2, $3, $4, $5, $6)");
-}
-
-/* wed_sql.release(flow text, wid bigint, tgid integer, lckid text) -> boolean */
-Datum
-wed_release(PG_FUNCTION_ARGS)
-{
-	return value_for_caller(fcinfo, "select wed_sql.release_for($1, $2, $3, $4, $5)");
 }
 
 /*

@@ -77,7 +77,7 @@ func (d *Database) retire() {
 	if d.retired {
 		return
 	}
-	d.retired = true
+	d.retired, d.shown = true, false
 	for name := range d.flows {
 		d.forgetFlow(name)
 	}
@@ -105,8 +105,11 @@ func (d *Database) forgetTransition(key transitionKey) {
 func (d *Database) Up(up bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.shown, d.up = true, up
+	d.shown, d.up = !d.retired, up
 }
+
+// Gone tells that there is nothing to follow any more.
+func (d *Database) Gone() { d.retire() }
 
 // Failed tells that the follower has to begin again.
 func (d *Database) Failed() {

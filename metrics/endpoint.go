@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	retryPause = 5 * time.Second // before another try to listen
+	retryPause = 5 * time.Second // before another try to serve
 	maxScrapes = 4               // at once
 	loopback   = "127.0.0.1"
 )
@@ -34,11 +34,12 @@ type Endpoint struct {
 	handler  http.Handler
 	log      *slog.Logger
 	settings chan Settings
+	retry    time.Duration
 }
 
 // NewEndpoint returns an endpoint that serves what is in the registry.
 func NewEndpoint(registry *prometheus.Registry, log *slog.Logger) *Endpoint {
-	return &Endpoint{handler: handler(registry, log), log: log, settings: make(chan Settings, 1)}
+	return &Endpoint{handler: handler(registry, log), log: log, settings: make(chan Settings, 1), retry: retryPause}
 }
 
 // Set has the endpoint serve as the settings say. Calls must not overlap.
@@ -73,7 +74,7 @@ func (e *Endpoint) Run(ctx context.Context) error {
 		select {
 		case now = <-e.settings:
 			lastErr = ""
-		case <-time.After(retryPause):
+		case <-time.After(e.retry):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

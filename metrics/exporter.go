@@ -35,7 +35,8 @@ type Exporter struct {
 	families families
 	version  string
 
-	room room
+	patience time.Duration
+	room     room
 
 	mu        sync.Mutex
 	starts    int64
@@ -71,7 +72,7 @@ func (r *room) giveBack(flows, transitions int) {
 // New returns an exporter without databases. version is that of wed_sql.
 func New(version string) *Exporter {
 	f, _ := newFamilies()
-	return &Exporter{families: f, version: version, databases: make(map[uint32]*Database)}
+	return &Exporter{families: f, version: version, patience: patience, databases: make(map[uint32]*Database)}
 }
 
 // Started tells how many engines the server has started.
@@ -133,7 +134,7 @@ func (e *Exporter) Collect(metrics chan<- prometheus.Metric) {
 	if starts > 0 {
 		send(metrics, e.families.starts, float64(starts))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
 	defer cancel()
 	for _, d := range databases {
 		d.ask() // all at once
