@@ -80,6 +80,13 @@ parse_expression(const char *predicate)
 	return target->val;
 }
 
+/* An error if a text is more than a condition, or less. */
+void
+wed_check_expression(const char *predicate)
+{
+	(void) parse_expression(predicate);
+}
+
 /* A condition sees the attributes and wid, by value: not how they are stored. */
 static void
 check_columns(ParseState *pstate, Relation wed_flow, Node *expr)

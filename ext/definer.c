@@ -2,7 +2,7 @@
  *
  * definer.c
  *		Functions that run as the extension's owner, on behalf of their caller:
- *		create_flow(), grant_worker(), fail(), lease() and the like.
+ *		create_flow(), grant_worker(), suspend(), fail(), lease() and the like.
  *
  * A SECURITY DEFINER function cannot know its caller: it sees only the
  * session's role, which may be that of a victim whose statement runs code of
@@ -18,6 +18,8 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
+#include "executor/tstoreReceiver.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
 #include "parser/parse_func.h"
@@ -25,12 +27,22 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
+
+#include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_create_flow);
 PG_FUNCTION_INFO_V1(wed_drop_flow);
 PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
 PG_FUNCTION_INFO_V1(wed_fail);
+PG_FUNCTION_INFO_V1(wed_lease);
+PG_FUNCTION_INFO_V1(wed_lease_job);
+PG_FUNCTION_INFO_V1(wed_extend);
+PG_FUNCTION_INFO_V1(wed_release);
+PG_FUNCTION_INFO_V1(wed_alter_flow);
+PG_FUNCTION_INFO_V1(wed_intervene);
+PG_FUNCTION_INFO_V1(wed_purge_batch);
 
 static const char *const pinned_settings[][2] = {
 	{"default_tablespace", ""},
@@ -63,17 +75,28 @@ typedef struct DefinerCall
 	int			nest_level;
 } DefinerCall;
 
-/* Leaves the rows in SPI_tuptable, until end_call(). */
 static void
-begin_call(FunctionCallInfo fcinfo, const char *query, DefinerCall *call)
+set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg)
+{
+	ParamExternData *param = &params->params[number];
+
+	param->value = arg.value;
+	param->isnull = arg.isnull;
+	param->pflags = PARAM_FLAG_CONST;
+	param->ptype = type;
+}
+
+/* Gives the rows to dest, or leaves them in SPI_tuptable until end_call(). */
+static void
+begin_call_into(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest, DefinerCall *call)
 {
 	int			nargs = PG_NARGS();
-	Oid		   *own_types;
+	Oid		   *types;
 	int			ntypes;
-	Oid			types[FUNC_MAX_ARGS];
-	Datum		args[FUNC_MAX_ARGS];
-	char		nulls[FUNC_MAX_ARGS];
+	ParamListInfo params = makeParamList(nargs + 1);
+	SPIExecuteOptions options = {.params = params, .dest = dest};
 	NameData	caller_name;
+	NullableDatum name = {NameGetDatum(&caller_name), false};
 
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR,
@@ -83,24 +106,24 @@ begin_call(FunctionCallInfo fcinfo, const char *query, DefinerCall *call)
 
 	GetUserIdAndSecContext(&call->caller, &call->sec_context);
 	namestrcpy(&caller_name, GetUserNameFromId(call->caller, false));
-	(void) get_func_signature(fcinfo->flinfo->fn_oid, &own_types, &ntypes);
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &ntypes);
 	for (int i = 0; i < nargs; i++)
-	{
-		types[i] = own_types[i];
-		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
-		args[i] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
-	}
-	types[nargs] = NAMEOID;
-	nulls[nargs] = ' ';
-	args[nargs] = NameGetDatum(&caller_name);
+		set_parameter(params, i, types[i], fcinfo->args[i]);
+	set_parameter(params, nargs, NAMEOID, name);
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
 						   call->sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	call->nest_level = NewGUCNestLevel();
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_with_args(query, nargs + 1, types, args, nulls, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
+	if (SPI_execute_extended(query, &options) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(SPI_result));
+}
+
+static void
+begin_call(FunctionCallInfo fcinfo, const char *query, DefinerCall *call)
+{
+	begin_call_into(fcinfo, query, NULL, call);
 }
 
 static void
@@ -145,6 +168,37 @@ value_for_caller(FunctionCallInfo fcinfo, const char *query)
 	return value;
 }
 
+/* A function that returns rows, however many. */
+static Datum
+rows_for_caller(FunctionCallInfo fcinfo, const char *query)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DestReceiver *dest;
+	DefinerCall call;
+
+	InitMaterializedSRF(fcinfo, 0);
+	dest = CreateTuplestoreDestReceiver();
+	SetTuplestoreDestReceiverParams(dest, result->setResult, result->econtext->ecxt_per_query_memory,
+									false, NULL, NULL);
+	begin_call_into(fcinfo, query, dest, &call);
+	end_call(&call);
+	dest->rDestroy(dest);
+	return (Datum) 0;
+}
+
+/* Runs body as the owner of a function, which is the extension's. */
+void
+wed_run_as_definer(Oid function, void (*body) (void *), void *arg)
+{
+	Oid			caller;
+	int			sec_context;
+
+	GetUserIdAndSecContext(&caller, &sec_context);
+	SetUserIdAndSecContext(function_owner(function), sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	body(arg);
+	SetUserIdAndSecContext(caller, sec_context);
+}
+
 /* wed_sql.create_flow(name text) -> void */
 Datum
 wed_create_flow(PG_FUNCTION_ARGS)
@@ -182,6 +236,87 @@ Datum
 wed_fail(PG_FUNCTION_ARGS)
 {
 	return value_for_caller(fcinfo, "select wed_sql.fail_for($1, $2, $3, $4, $5, $6)");
+}
+
+/* wed_sql.lease(flow text, transition text, duration interval, max_jobs integer) -> setof record */
+Datum
+wed_lease(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.lease_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.lease_job(flow text, wid bigint, tgid integer, duration interval) -> setof record */
+Datum
+wed_lease_job(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.lease_job_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.extend(flow text, wid bigint, tgid integer, lckid text, duration interval) -> timestamptz */
+Datum
+wed_extend(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.extend_for($1, $2, $3, $4, $5, $6)");
+}
+
+/* wed_sql.release(flow text, wid bigint, tgid integer, lckid text) -> boolean */
+Datum
+wed_release(PG_FUNCTION_ARGS)
+{
+	return value_for_caller(fcinfo, "select wed_sql.release_for($1, $2, $3, $4, $5)");
+}
+
+/* wed_sql.alter_flow(flow text, consistent text, max_states bigint) -> void */
+Datum
+wed_alter_flow(PG_FUNCTION_ARGS)
+{
+	define_for_caller(fcinfo, "select wed_sql.alter_flow_for($1, $2, $3, $4)");
+	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.purge_batch(flow text, ended_before timestamptz, most integer,
+ * after_time timestamptz, after_wid bigint, dry_run boolean) -> setof record
+ */
+Datum
+wed_purge_batch(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.purge_batch_for($1, $2, $3, $4, $5, $6, $7)");
+}
+
+/* '{"flow": $1, "wid": $2, ...}': our arguments by their names. */
+static char *
+arguments_as_object(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	StringInfoData object;
+	Datum		names;
+	bool		isnull;
+	char	  **list;
+	int			count;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	names = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargnames, &isnull);
+	if (isnull)
+		elog(ERROR, "arguments of function %u have no names", function);
+	count = get_func_input_arg_names(names, (Datum) 0, &list);
+	initStringInfo(&object);
+	for (int i = 0; i < count; i++)
+		appendStringInfo(&object, "%s%s, $%d", i > 0 ? ", " : "", quote_literal_cstr(list[i]), i + 1);
+	ReleaseSysCache(tuple);
+	return psprintf("pg_catalog.jsonb_build_object(%s)", object.data);
+}
+
+/* wed_sql.suspend(...), resume(...) and so on -> setof wed_sql.intervention */
+Datum
+wed_intervene(PG_FUNCTION_ARGS)
+{
+	Oid			function = fcinfo->flinfo->fn_oid;
+
+	return rows_for_caller(fcinfo, psprintf("select * from wed_sql.intervene(%s, %s, $%d)",
+											quote_literal_cstr(get_func_name(function)),
+											arguments_as_object(function), PG_NARGS() + 1));
 }
 
 /*

@@ -209,13 +209,13 @@ wed_job_is_leased(const WedJob *job, TimestampTz now)
 }
 
 /* Who has leased a job completes it, as long as the lease lasts, and nobody else. */
-static void
-check_lease(const WedFlow *flow, int64 wid, const WedJob *job)
+void
+wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid)
 {
 	bool		leased = wed_job_is_leased(job, GetCurrentTimestamp());
-	bool		claims = wed_lckid != NULL && wed_lckid[0] != '\0';
+	bool		claims = lckid != NULL && lckid[0] != '\0';
 
-	if (claims ? leased && strcmp(job->lckid, wed_lckid) == 0 : !leased)
+	if (claims ? leased && strcmp(job->lckid, lckid) == 0 : !leased)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NOT_THE_LEASE),
@@ -271,7 +271,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 	/* it may have been withdrawn, and even be due again: as another job */
 	if (fired_by(pending, job->tgid) != job->version)
 		refuse_job_not_pending(flow, job_pool, wid, job->tgid);
-	check_lease(flow, wid, job);
+	wed_check_lease(flow, wid, job, wed_lckid);
 }
 
 /*
@@ -511,6 +511,14 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 	check_run(flow, stamp);
 }
 
+/* For who knows without an update that its job is not to be had. */
+void
+wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid)
+{
+	refuse_job_not_pending(flow, table_open(flow->job_pool, AccessShareLock), wid, tgid);
+	pg_unreachable();
+}
+
 static HeapTuple
 stamped(const WedFlow *flow, Relation wed_flow, HeapTuple tuple, const WedStamp *stamp)
 {
@@ -641,7 +649,7 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 
 /*
  * What an intervention makes of the instance: see docs/reference.md, and
- * sql/operation.sql for who may do it.
+ * sql/intervention.sql for who may do it.
  */
 
 static void
@@ -652,17 +660,26 @@ refuse_operation(const WedFlow *flow, int64 wid, const char *why)
 			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" %s", wid, flow->name, why)));
 }
 
-/* The job that an intervention is about must be pending. */
+/* The jobs that an intervention is about must be pending. */
+static void
+withdraw_jobs(const WedFlow *flow, int64 wid, const int32 *tgids, int count, WedStamp *stamp)
+{
+	stamp->withdrawn = palloc(sizeof(int32) * (count + 1));
+	stamp->nwithdrawn = count;
+	for (int i = 0; i < count; i++)
+	{
+		if (!is_among(tgids[i], stamp->pending, stamp->npending))
+			refuse_operation(flow, wid, tgids[i] == flow->excpt_tgid ?
+							 "is not an exception" :
+							 psprintf("has no pending job of tgid %d", tgids[i]));
+		stamp->withdrawn[i] = tgids[i];
+	}
+}
+
 static void
 withdraw_job(const WedFlow *flow, int64 wid, int32 tgid, WedStamp *stamp)
 {
-	if (!is_among(tgid, stamp->pending, stamp->npending))
-		refuse_operation(flow, wid, tgid == flow->excpt_tgid ?
-						 "is not an exception" :
-						 psprintf("has no pending job of tgid %d", tgid));
-	stamp->withdrawn = palloc(sizeof(int32));
-	stamp->withdrawn[0] = tgid;
-	stamp->nwithdrawn = 1;
+	withdraw_jobs(flow, wid, &tgid, 1, stamp);
 }
 
 static void
@@ -701,37 +718,46 @@ match_also(WedStamp *stamp, const int32 *tgids, int count)
 }
 
 static void
-match_not(WedStamp *stamp, int32 tgid)
+match_not(WedStamp *stamp, const int32 *tgids, int count)
 {
 	int			n = 0;
 
 	for (int i = 0; i < stamp->nmatched; i++)
 	{
-		if (stamp->matched[i] != tgid)
+		if (!is_among(stamp->matched[i], tgids, count))
 			stamp->matched[n++] = stamp->matched[i];
 	}
 	stamp->nmatched = n;
 }
 
-/* What pended when the instance was suspended is due again. */
+/*
+ * What was pending before is due again, whatever its condition says: but for
+ * rules that would have been withdrawn.
+ */
 static void
-restore(const WedFlow *flow, const WedStamp *suspended, WedStamp *stamp)
+restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
 {
-	int32	   *tgids = palloc(sizeof(int32) * (suspended->nwithdrawn + 1));
+	int32	   *due = palloc(sizeof(int32) * (count + 1));
 	int			n = 0;
 
-	if (stamp->error != NULL)
-		return;
-	for (int i = 0; i < suspended->nwithdrawn; i++)
+	for (int i = 0; i < count; i++)
 	{
-		const WedRule *rule = find_rule(flow, suspended->withdrawn[i]);
+		const WedRule *rule = find_rule(flow, tgids[i]);
+		WedRule		former;
 
-		if (rule == NULL || !rule->withdrawable)
-			tgids[n++] = suspended->withdrawn[i];
+		if (tgids[i] == flow->excpt_tgid)
+			continue;
+		if (rule == NULL)
+		{
+			wed_read_former_rule(tgids[i], &former);
+			rule = &former;
+		}
+		if (!rule->withdrawable && !rule->delayed)
+			due[n++] = tgids[i];
 	}
 	if (n > 0)
 		stamp->final = false;
-	match_also(stamp, tgids, n);
+	match_also(stamp, due, n);
 }
 
 /* A compensation goes on where it was. */
@@ -791,6 +817,9 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 		case WED_OP_SUSPEND:
 			withdraw_all(stamp);
 			stamp->status = WED_SUSPENDED;
+			stamp->run = before->run;
+			if (is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
+				stamp->error = before->error;
 			stamp->undo = before->undo;
 			stamp->nundo = before->nundo;
 			break;
@@ -802,8 +831,19 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 				go_on_undoing(flow, before->undo, before->nundo, stamp);
 				break;
 			}
+			stamp->run = before->run;
 			judge_into(flow, state, stamp);
-			restore(flow, before, stamp);
+			if (before->error != NULL)
+			{
+				/* what was wrong has not been put right */
+				stamp->error = before->error;
+				stamp->final = false;
+				stamp->nmatched = 0;
+			}
+			restore(flow, before->withdrawn, before->nwithdrawn, stamp);
+			if (stamp->nmatched > 0 && is_among(flow->excpt_tgid, before->withdrawn, before->nwithdrawn) &&
+				before->nwithdrawn > 1)
+				match_also(stamp, &flow->excpt_tgid, 1);
 			break;
 		case WED_OP_RETRY:
 			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
@@ -814,17 +854,18 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 				break;
 			}
 			judge_into(flow, state, stamp);
-			if (operation->tgid != 0 && !stamp->final && stamp->error == NULL)
-				match_also(stamp, &operation->tgid, 1);
+			restore(flow, operation->tgids, operation->ntgids, stamp);
 			break;
 		case WED_OP_SKIP:
-			withdraw_job(flow, wid, operation->tgid, stamp);
-			if (undoing && operation->tgid == before->undo[0])
+			withdraw_jobs(flow, wid, operation->tgids, operation->ntgids, stamp);
+			if (undoing && is_among(before->undo[0], operation->tgids, operation->ntgids))
 				judge_after_undoing(flow, state, before, stamp);
 			else
+			{
 				judge_into(flow, state, stamp);
-			if (!operation->sets)
-				match_not(stamp, operation->tgid);
+				if (!operation->sets)
+					match_not(stamp, operation->tgids, operation->ntgids);
+			}
 			break;
 		case WED_OP_REPAIR:
 			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
@@ -835,19 +876,23 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 			withdraw_all(stamp);
 			stamp->run = 0;
 			judge_into(flow, state, stamp);
+			restore(flow, operation->tgids, operation->ntgids, stamp);
 			break;
 		case WED_OP_COMPENSATE:
 			withdraw_all(stamp);
 			stamp->run = 0;
-			if (operation->nundo > 0)
-				go_on_undoing(flow, operation->undo, operation->nundo, stamp);
+			if (operation->ntgids > 0)
+				go_on_undoing(flow, operation->tgids, operation->ntgids, stamp);
 			else
 				judge_into(flow, state, stamp);
 			break;
 		case WED_OP_REMATCH:
+			if (undoing)
+				refuse_operation(flow, wid, "is being compensated");
+			stamp->run = before->run;
 			judge_into(flow, state, stamp);
-			if (stamp->error == NULL && (stamp->final || stamp->nmatched > 0) &&
-				is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
+			/* what was wrong with the state is not any more; if nothing is due, it is an exception again */
+			if (stamp->error == NULL && is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
 				withdraw_job(flow, wid, flow->excpt_tgid, stamp);
 			break;
 		case WED_OP_REOPEN:
@@ -884,7 +929,7 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 	Datum		stamp_before = heap_getattr(trigger->tg_trigtuple, flow->stamp_attno,
 											RelationGetDescr(wed_flow), &isnull);
 
-	if (operation == NULL)
+	if (operation == NULL || operation->sets)
 		check_protected_columns(flow, trigger, wid);
 	if (wid_of(flow, wed_flow, trigger->tg_newtuple) != wid)
 		elog(ERROR, "wid " INT64_FORMAT " was changed by another trigger", wid);

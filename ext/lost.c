@@ -116,6 +116,20 @@ note_held_jobs(int code, Datum arg)
 	}
 }
 
+/* Those of databases that are not there any more. */
+static void
+make_room(void)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < lost->count; i++)
+	{
+		if (wed_find_database(lost->jobs[i].datid) != NULL)
+			lost->jobs[kept++] = lost->jobs[i];
+	}
+	lost->count = kept;
+}
+
 /* After its locks have been released. */
 static void
 publish_held_jobs(int code, Datum arg)
@@ -129,6 +143,8 @@ publish_held_jobs(int code, Datum arg)
 	database = wed_find_database(MyDatabaseId);
 	if (database != NULL)
 	{
+		if (lost->count + nheld > MAX_LOST)
+			make_room();
 		for (int i = 0; i < nheld && lost->count < MAX_LOST; i++)
 		{
 			LostJob    *job = &lost->jobs[lost->count++];

@@ -30,6 +30,9 @@ PG_FUNCTION_INFO_V1(wed_operate);
 PG_FUNCTION_INFO_V1(wed_perform);
 PG_FUNCTION_INFO_V1(wed_remove_instances);
 PG_FUNCTION_INFO_V1(wed_check_set_clause);
+PG_FUNCTION_INFO_V1(wed_lock_instance);
+PG_FUNCTION_INFO_V1(wed_select_instances);
+PG_FUNCTION_INFO_V1(wed_newest_state_with);
 
 /* The one that is under way in this session, if there is one. */
 static const WedOperation *current = NULL;
@@ -68,8 +71,8 @@ wed_operation_on(Oid wed_flow, int64 wid)
  */
 
 /* "a = 1, b = 2" as a statement that writes one instance, $1. */
-static char *
-update_statement(Relation wed_flow, const char *set_clause, const char *returning)
+char *
+wed_update_statement(Relation wed_flow, const char *set_clause, const char *returning)
 {
 	return psprintf("update only %s set %s\n where wid operator(pg_catalog.=) $1%s",
 					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(wed_flow)),
@@ -77,8 +80,8 @@ update_statement(Relation wed_flow, const char *set_clause, const char *returnin
 					set_clause, returning);
 }
 
-static void
-check_one_update(const char *statement, bool of_user)
+void
+wed_check_one_update(const char *statement, bool of_user)
 {
 	List	   *raw = raw_parser(statement, RAW_PARSE_DEFAULT);
 	ListCell   *cell;
@@ -135,22 +138,47 @@ lock_instance(const Update *update)
 }
 
 static void
+keep_lock_timeout(const Update *update)
+{
+	(void) set_config_option("lock_timeout", update->lock_timeout,
+							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* The stamp that a statement about an instance has returned. */
+static void
+take_stamp(Update *update)
+{
+	bool		isnull;
+	Datum		stamp;
+	MemoryContext old;
+
+	update->found = SPI_processed == 1;
+	if (!update->found)
+		return;
+	stamp = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (isnull)
+		elog(ERROR, "instance " INT64_FORMAT " was written without its guard", update->wid);
+	old = MemoryContextSwitchTo(update->context);
+	update->stamp = PointerGetDatum(DatumGetHeapTupleHeaderCopy(stamp));
+	MemoryContextSwitchTo(old);
+}
+
+static void
 execute_update(void *arg)
 {
 	Update	   *update = arg;
-	char	   *statement = update_statement(update->wed_flow,
-										 update->set_clause ? update->set_clause : "_stamp = _stamp",
-										 " returning _stamp");
+	char	   *statement = wed_update_statement(update->wed_flow,
+											 update->set_clause ? update->set_clause : "_stamp = _stamp",
+											 " returning _stamp");
 	Oid			type = INT8OID;
 	Datum		wid = Int64GetDatum(update->wid);
 	int			outcome;
 
-	check_one_update(statement, update->set_clause != NULL);
+	wed_check_one_update(statement, update->set_clause != NULL);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (update->lock_timeout != NULL)
-		(void) set_config_option("lock_timeout", update->lock_timeout,
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		keep_lock_timeout(update);
 	else if (!lock_instance(update))
 	{
 		update->busy = true;
@@ -160,18 +188,7 @@ execute_update(void *arg)
 	outcome = SPI_execute_with_args(statement, 1, &type, &wid, NULL, false, 0);
 	if (outcome != SPI_OK_UPDATE_RETURNING)
 		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
-	update->found = SPI_processed == 1;
-	if (update->found)
-	{
-		bool		isnull;
-		Datum		stamp = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-		MemoryContext old = MemoryContextSwitchTo(update->context);
-
-		if (isnull)
-			elog(ERROR, "instance " INT64_FORMAT " was written without its guard", update->wid);
-		update->stamp = PointerGetDatum(DatumGetHeapTupleHeaderCopy(stamp));
-		MemoryContextSwitchTo(old);
-	}
+	take_stamp(update);
 	SPI_finish();
 }
 
@@ -229,7 +246,7 @@ under_operation(const WedOperation *operation, Oid owner, void (*body) (void *),
 
 /*
  * wed_sql.operate(wed_flow regclass, wid bigint, operation text, tgid integer,
- * set_clause text, reason text, undo integer[]) -> wed_sql.stamp: of the state
+ * set_clause text, reason text, tgids integer[]) -> wed_sql.stamp: of the state
  * that an intervention has written.
  */
 Datum
@@ -258,7 +275,7 @@ wed_operate(PG_FUNCTION_ARGS)
 	operation.sets = !PG_ARGISNULL(4);
 	operation.reason = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	if (!PG_ARGISNULL(6))
-		operation.undo = read_tgids(PG_GETARG_ARRAYTYPE_P(6), &operation.nundo);
+		operation.tgids = read_tgids(PG_GETARG_ARRAYTYPE_P(6), &operation.ntgids);
 
 	under_operation(&operation, flow->owner, execute_update, &update);
 	if (!update.found)
@@ -400,7 +417,7 @@ analyze_update(void *arg)
 	ClauseCheck *check = arg;
 	Oid			type = INT8OID;
 
-	check_one_update(check->statement, true);
+	wed_check_one_update(check->statement, true);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_prepare(check->statement, 1, &type) == NULL)
@@ -418,8 +435,164 @@ wed_check_set_clause(PG_FUNCTION_ARGS)
 	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
 	ClauseCheck check;
 
-	check.statement = update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
+	check.statement = wed_update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
 	wed_run_as_owner(wed_flow->rd_rel->relowner, analyze_update, &check);
 	table_close(wed_flow, NoLock);
 	PG_RETURN_VOID();
+}
+
+/*
+ * Looking at instances
+ */
+
+static void
+execute_lock(void *arg)
+{
+	Update	   *update = arg;
+	Oid			type = INT8OID;
+	Datum		wid = Int64GetDatum(update->wid);
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
+												   RelationGetRelationName(update->wed_flow));
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (update->lock_timeout != NULL)
+		keep_lock_timeout(update);
+	if (SPI_execute_with_args(psprintf("select _stamp from only %s where wid operator(pg_catalog.=) $1 for no key update%s",
+									   table, update->lock_timeout != NULL ? "" : " skip locked"),
+							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));
+	take_stamp(update);
+	SPI_finish();
+}
+
+/*
+ * wed_sql.lock_instance(wed_flow regclass, wid bigint, wait boolean) ->
+ * wed_sql.stamp: NULL if there is no such instance or, without wait, somebody
+ * else has it.
+ */
+Datum
+wed_lock_instance(PG_FUNCTION_ARGS)
+{
+	Update		update = {0};
+
+	update.wed_flow = table_open(PG_GETARG_OID(0), RowShareLock);
+	update.wid = PG_GETARG_INT64(1);
+	if (PG_GETARG_BOOL(2))
+		update.lock_timeout = pstrdup(GetConfigOption("lock_timeout", false, false));
+	update.context = CurrentMemoryContext;
+	wed_run_as_owner(update.wed_flow->rd_rel->relowner, execute_lock, &update);
+	table_close(update.wed_flow, NoLock);
+	if (!update.found)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(update.stamp);
+}
+
+typedef struct Selection
+{
+	const char *query;
+	const char *condition;
+	Datum		wids;
+	MemoryContext context;
+} Selection;
+
+static void
+execute_selection(void *arg)
+{
+	Selection  *selection = arg;
+	MemoryContext old;
+	bool		isnull;
+
+	wed_check_expression(selection->condition);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute(selection->query, false, 0) != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "selection of instances failed: %s", SPI_result_code_string(SPI_result));
+	selection->wids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	old = MemoryContextSwitchTo(selection->context);
+	if (isnull)
+		selection->wids = PointerGetDatum(construct_empty_array(INT8OID));
+	else
+		selection->wids = PointerGetDatum(DatumGetArrayTypePCopy(selection->wids));
+	MemoryContextSwitchTo(old);
+	SPI_finish();
+}
+
+/*
+ * wed_sql.select_instances(wed_flow regclass, condition text) -> bigint[]: the
+ * instances that satisfy it, ascending. As the flow's owner, restricted.
+ */
+Datum
+wed_select_instances(PG_FUNCTION_ARGS)
+{
+	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
+	const char *schema = quote_identifier(get_namespace_name(RelationGetNamespace(wed_flow)));
+	Selection	selection = {0};
+
+	selection.condition = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	selection.query = psprintf("select pg_catalog.array_agg(wid order by wid)"
+							   " from only %s.wed_flow join %s.wed_instance using (wid) where (\n%s\n)",
+							   schema, schema, selection.condition);
+	selection.context = CurrentMemoryContext;
+	wed_run_as_owner(wed_flow->rd_rel->relowner, execute_selection, &selection);
+	table_close(wed_flow, NoLock);
+	PG_RETURN_DATUM(selection.wids);
+}
+
+typedef struct Search
+{
+	const char *query;
+	const char *condition;
+	int64		wid;
+	int64		upto;
+	int64		version;		/* out: -1 if there is none */
+} Search;
+
+static void
+execute_search(void *arg)
+{
+	Search	   *search = arg;
+	Oid			types[2] = {INT8OID, INT8OID};
+	Datum		values[2] = {Int64GetDatum(search->wid), Int64GetDatum(search->upto)};
+	bool		isnull;
+
+	wed_check_expression(search->condition);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute_with_args(search->query, 2, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "search of the history failed: %s", SPI_result_code_string(SPI_result));
+	search->version = -1;
+	if (SPI_processed == 1)
+		search->version = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_finish();
+}
+
+/*
+ * wed_sql.newest_state_with(wed_flow regclass, wid bigint, upto bigint,
+ * condition text) -> bigint: number of the newest recorded state of an
+ * instance that satisfies a condition, NULL if none does. As the flow's owner,
+ * restricted.
+ */
+Datum
+wed_newest_state_with(PG_FUNCTION_ARGS)
+{
+	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
+	const char *schema = quote_identifier(get_namespace_name(RelationGetNamespace(wed_flow)));
+	Search		search = {0};
+
+	search.wid = PG_GETARG_INT64(1);
+	search.upto = PG_GETARG_INT64(2);
+	search.condition = text_to_cstring(PG_GETARG_TEXT_PP(3));
+	/* the condition sees wed_flow first: what is around it has names that no attribute can have */
+	search.query = psprintf("select _version from (select version, state || pg_catalog.jsonb_build_object('wid', wid)"
+							" from %s.wed_trace where wid operator(pg_catalog.=) $1 and version operator(pg_catalog.<=) $2"
+							" and pg_catalog.jsonb_typeof(state) operator(pg_catalog.=) 'object' order by version desc offset 0)"
+							" as _trace(_version, _state)"
+							" where (select (\n%s\n) from pg_catalog.jsonb_populate_record(null::%s.wed_flow, _state) as wed_flow) limit 1",
+							schema, search.condition, schema);
+	wed_run_as_owner(wed_flow->rd_rel->relowner, execute_search, &search);
+	table_close(wed_flow, NoLock);
+	if (search.version < 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(search.version);
 }

@@ -169,6 +169,7 @@ extern WedFlow *wed_flow_reread(Relation wed_flow);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
 
 /* condition.c */
+extern void wed_check_expression(const char *predicate);
 extern Node *wed_analyze_condition(Relation wed_flow, const char *predicate, bool *has_sublinks);
 extern struct WedCondition *wed_condition_prepare(const WedFlow *flow, Relation wed_flow,
 												  const char *predicate, const char *label);
@@ -182,6 +183,7 @@ extern void wed_refuse_if_confined(const char *what);
 
 /* definer.c */
 extern void wed_follow_owners(void);
+extern void wed_run_as_definer(Oid function, void (*body) (void *), void *arg);
 
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
@@ -221,11 +223,13 @@ typedef struct WedOperation
 	int32		tgid;			/* job that it concerns, or 0 */
 	bool		sets;			/* writes attributes */
 	char	   *reason;
-	int			nundo;
-	int32	   *undo;
+	int			ntgids;
+	int32	   *tgids;			/* to be skipped, due again, or undone one by one */
 } WedOperation;
 
 extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
+extern char *wed_update_statement(Relation wed_flow, const char *set_clause, const char *returning);
+extern void wed_check_one_update(const char *statement, bool of_user);
 
 /* guard.c */
 typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
@@ -246,6 +250,8 @@ typedef struct WedJob
 
 extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
+extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);
+extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid) pg_attribute_noreturn();
 
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
@@ -253,6 +259,17 @@ extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
 extern WedFlow *wed_flow_to_lock(int32 tgid, bool *pending_only);
 extern bool wed_job_is_open(const WedFlow *flow, int64 wid, int32 tgid, bool pending_only);
 extern void wed_note_written(const WedFlow *flow, int64 wid);
+
+/* complete.c */
+typedef struct WedStatement
+{
+	const char *text;
+	int			nargs;
+	Oid			types[2];
+	Datum		args[2];
+} WedStatement;
+
+extern bool wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement);
 
 /* joblock.c */
 extern bool wed_take_job_lock(int64 wid, int32 tgid);

@@ -22,16 +22,32 @@ type instance struct {
 	jobPool   map[fold.Rule]bool
 	ended     bool
 	exception bool
+	cancelled bool
+	resting   map[fold.Rule]bool // what pended when it was suspended; nil if it is not
+}
+
+// suspend is what an operator does: nothing pends until the instance is resumed.
+func (i *instance) suspend() {
+	i.resting, i.jobPool = i.jobPool, map[fold.Rule]bool{}
+}
+
+// cancel is what an operator does: it ends, whatever pends.
+func (i *instance) cancel() {
+	i.jobPool, i.resting, i.ended, i.exception, i.cancelled = map[fold.Rule]bool{}, nil, true, false, true
 }
 
 // server runs Algorithm 1 after a state that satisfies the conditions in sat. by is
 // the job that the writing transaction completed (Algorithm 2, line 12: the commit
 // takes it out of the pool). It returns what was inserted into the pool, and false
-// if the paper rejects the transaction, in which case i is unchanged.
-func (i *instance) server(by fold.Rule, sat map[fold.Rule]bool, isFinal, failed bool) (fired []fold.Rule, ok bool) {
+// if the paper rejects the transaction, in which case i is unchanged. What is withdrawn
+// is not the paper's: the jobs of these rules are taken out of the pool, undone.
+func (i *instance) server(by fold.Rule, withdrawn []fold.Rule, sat map[fold.Rule]bool, isFinal, failed bool) (fired []fold.Rule, ok bool) {
 	pool := maps.Clone(i.jobPool)
 	if by != fold.None {
 		delete(pool, by)
+	}
+	for _, r := range withdrawn {
+		delete(pool, r)
 	}
 
 	L := map[fold.Rule]bool{} // 1
@@ -70,13 +86,17 @@ func (i *instance) server(by fold.Rule, sat map[fold.Rule]bool, isFinal, failed 
 			insert(tr) // 34, 35
 		}
 	}
-	i.jobPool, i.isNew, i.exception, i.ended = pool, false, exception, ended
+	i.jobPool, i.isNew, i.exception, i.ended, i.cancelled, i.resting = pool, false, exception, ended, false, nil
 	slices.Sort(fired)
 	return fired, true
 }
 
 func (i *instance) status() fold.Status {
 	switch {
+	case i.cancelled:
+		return fold.Cancelled
+	case i.resting != nil:
+		return fold.Suspended
 	case i.ended:
 		return fold.Final
 	case i.exception:
@@ -88,8 +108,9 @@ func (i *instance) status() fold.Status {
 
 // TestNextIsAlgorithm1 drives whole histories of an instance, with parallel
 // transitions in any order, rules that fire again, failing conditions, exceptions
-// that lead to exceptions, final initial states and reopened instances, through
-// both, and compares after every state.
+// that lead to exceptions, final initial states, reopened instances, withdrawn jobs,
+// and operators who suspend, resume and cancel, through both, and compares after every
+// state.
 func TestNextIsAlgorithm1(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -97,10 +118,43 @@ func TestNextIsAlgorithm1(t *testing.T) {
 		var pending []fold.Rule
 
 		for k, n := 0, rapid.IntRange(1, 40).Draw(t, "states"); k < n; k++ {
+			pool := slices.Sorted(maps.Keys(i.jobPool))
+			if !i.isNew && !i.ended {
+				status := rapid.SampledFrom([]fold.Status{0, 0, 0, 0, fold.Suspended, fold.Cancelled}).Draw(t, "operator")
+				if status == fold.Suspended && i.resting != nil {
+					status = 0
+				}
+				if status != 0 {
+					if status == fold.Suspended {
+						i.suspend()
+					} else {
+						i.cancel()
+					}
+					// whatever the guard reports besides
+					got := fold.Next(pending, fold.State{Withdrawn: pool, Status: status, Final: status == fold.Cancelled}, excpt)
+					want := fold.Outcome{Pending: []fold.Rule{}, Fired: []fold.Rule{}, Status: status}
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Fatalf("state %d, pending before %v (-want +fold):\n%s", k, pending, diff)
+					}
+					pending = got.Pending
+					continue
+				}
+			}
+
 			by := fold.None
-			if pool := slices.Sorted(maps.Keys(i.jobPool)); len(pool) > 0 {
+			var withdrawn []fold.Rule
+			switch {
+			case i.resting != nil: // it is resumed: what pended is due again, as if its conditions held
+			case len(pool) > 0 && rapid.IntRange(0, 3).Draw(t, "intervention") == 0: // a state that is no transition's
+				withdrawn = rapid.SliceOfDistinct(rapid.SampledFrom(pool), rapid.ID[fold.Rule]).Draw(t, "withdrawn")
+			case len(pool) > 0:
 				by = rapid.SampledFrom(pool).Draw(t, "by") // any pending job may commit next
-			} else if !i.isNew && !i.ended {
+				for _, r := range pool {
+					if r != by && rapid.IntRange(0, 3).Draw(t, "withdrawable") == 0 {
+						withdrawn = append(withdrawn, r)
+					}
+				}
+			case !i.isNew && !i.ended:
 				t.Fatalf("state %d: nothing is pending and the instance has not ended", k)
 			}
 
@@ -111,14 +165,17 @@ func TestNextIsAlgorithm1(t *testing.T) {
 			for _, r := range rapid.SliceOfN(rapid.Int32Range(1, 6), 0, most).Draw(t, "matched") {
 				sat[r] = true
 			}
-			isFinal := rapid.IntRange(0, 3).Draw(t, "final") == 0
+			for r := range i.resting {
+				sat[r] = true
+			}
+			isFinal := len(i.resting) == 0 && rapid.IntRange(0, 3).Draw(t, "final") == 0
 			failed := !isFinal && rapid.IntRange(0, 7).Draw(t, "failed") == 0
 			if failed {
 				clear(sat) // the guard reports nothing of a state whose condition failed
 			}
 
 			before := pending
-			fired, ok := i.server(by, sat, isFinal, failed)
+			fired, ok := i.server(by, withdrawn, sat, isFinal, failed)
 			if !ok {
 				continue // rejected: there is no state
 			}
@@ -126,7 +183,9 @@ func TestNextIsAlgorithm1(t *testing.T) {
 			if isFinal {
 				matched = nil // likewise
 			}
-			got := fold.Next(before, fold.State{By: by, Matched: matched, Final: isFinal, Failed: failed}, excpt)
+			got := fold.Next(before, fold.State{
+				By: by, Matched: matched, Final: isFinal, Failed: failed, Withdrawn: withdrawn,
+			}, excpt)
 			pending = got.Pending
 
 			want := fold.Outcome{
@@ -135,8 +194,8 @@ func TestNextIsAlgorithm1(t *testing.T) {
 				Status:  i.status(),
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("state %d, by %d, matched %v, final %v, failed %v, pending before %v (-paper +fold):\n%s",
-					k, by, matched, isFinal, failed, before, diff)
+				t.Fatalf("state %d, by %d, withdrawn %v, matched %v, final %v, failed %v, pending before %v (-paper +fold):\n%s",
+					k, by, withdrawn, matched, isFinal, failed, before, diff)
 			}
 		}
 	})
@@ -153,6 +212,9 @@ func TestNextKeepsItsInvariants(t *testing.T) {
 			Matched: set.Draw(t, "matched"),
 			Final:   rapid.Bool().Draw(t, "final"),
 			Failed:  rapid.Bool().Draw(t, "failed"),
+
+			Withdrawn: set.Draw(t, "withdrawn"),
+			Status:    rapid.SampledFrom([]fold.Status{0, 0, fold.Suspended, fold.Cancelled}).Draw(t, "status"),
 		}
 		got := fold.Next(prev, s, excpt)
 
@@ -163,19 +225,28 @@ func TestNextKeepsItsInvariants(t *testing.T) {
 			if !slices.Contains(got.Pending, r) {
 				t.Errorf("%d was fired and is not pending", r)
 			}
-			if r != s.By && slices.Contains(prev, r) {
+			if r != s.By && slices.Contains(prev, r) && !slices.Contains(s.Withdrawn, r) {
 				t.Errorf("%d was pending and was fired again", r)
 			}
 		}
 		for _, r := range prev {
-			if r != s.By && !s.Final && !slices.Contains(got.Pending, r) {
+			if r != s.By && !s.Final && s.Status == 0 && !slices.Contains(s.Withdrawn, r) && !slices.Contains(got.Pending, r) {
 				t.Errorf("%d was pending and got lost", r)
 			}
 		}
-		if s.Final != (got.Status == fold.Final) {
+		for _, r := range s.Withdrawn {
+			if r != excpt && !slices.Contains(s.Matched, r) && slices.Contains(got.Pending, r) {
+				t.Errorf("%d was withdrawn and is pending", r)
+			}
+		}
+		switch {
+		case s.Status != 0 && got.Status != s.Status:
+			t.Errorf("status %v instead of %v", got.Status, s.Status)
+		case s.Status == 0 && s.Final != (got.Status == fold.Final):
 			t.Errorf("status %v for final = %v", got.Status, s.Final)
 		}
-		if (got.Status == fold.Final) != (len(got.Pending) == 0) {
+		rests := got.Status == fold.Final || got.Status == fold.Suspended || got.Status == fold.Cancelled
+		if rests != (len(got.Pending) == 0) {
 			t.Errorf("status %v with %v pending", got.Status, got.Pending)
 		}
 		if got.Status == fold.Exception && !slices.Contains(got.Pending, excpt) {

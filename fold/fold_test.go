@@ -54,6 +54,24 @@ func TestNext(t *testing.T) {
 		"a final state ends it": {
 			rules{3}, fold.State{By: 3, Final: true},
 			fold.Outcome{Pending: rules{}, Fired: rules{}, Status: fold.Final}},
+		"what is withdrawn leaves without being performed": {
+			rules{1, 2, 3}, fold.State{By: 1, Withdrawn: rules{2}},
+			fold.Outcome{Pending: rules{3}, Fired: rules{}, Status: fold.Regular}},
+		"what is withdrawn is fired anew if it is due": {
+			rules{1, 2}, fold.State{Withdrawn: rules{2}, Matched: rules{2}},
+			fold.Outcome{Pending: rules{1, 2}, Fired: rules{2}, Status: fold.Regular}},
+		"when all is withdrawn, it is an exception": {
+			rules{1, 2}, fold.State{Withdrawn: rules{1, 2}},
+			fold.Outcome{Pending: rules{excpt}, Fired: rules{excpt}, Status: fold.Exception}},
+		"an exception whose job is withdrawn, and for which nothing is due, is one anew": {
+			rules{excpt}, fold.State{Withdrawn: rules{excpt}},
+			fold.Outcome{Pending: rules{excpt}, Fired: rules{excpt}, Status: fold.Exception}},
+		"nothing pends while it is suspended": {
+			rules{1, 2}, fold.State{Withdrawn: rules{1, 2}, Status: fold.Suspended},
+			fold.Outcome{Pending: rules{}, Fired: rules{}, Status: fold.Suspended}},
+		"a cancelled instance has ended": {
+			rules{1, 2}, fold.State{Withdrawn: rules{1, 2}, Final: true, Status: fold.Cancelled},
+			fold.Outcome{Pending: rules{}, Fired: rules{}, Status: fold.Cancelled}},
 		"a reopened instance has no writer among the rules": {
 			rules{}, fold.State{Matched: rules{7}},
 			fold.Outcome{Pending: rules{7}, Fired: rules{7}, Status: fold.Regular}},

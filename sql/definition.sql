@@ -218,6 +218,9 @@ begin
         'select string_agg(format(''%%s (tgid %%s)'', coalesce(trname, ''the final condition''), tgid), '', '' order by tgid)
            from %s where $2 = any (wed_sql.condition_attributes($1, cpred))', f.wed_trig)
        into users using f.wed_flow, aname;
+    if aname = any (wed_sql.condition_attributes(f.wed_flow, f.consistent)) then
+        users := concat_ws(', ', users, 'the consistency condition');
+    end if;
     if users is not null then
         raise exception 'WED-attribute "%" cannot be %: WED-conditions use it', aname, what
             using errcode = 'WED11', detail = format('Used by: %s.', users),
@@ -267,6 +270,7 @@ begin
                       new.aname, new.atype));
         execute format('select wed_sql.condition_attributes($1, cpred) from %s', f.wed_trig)
           using f.wed_flow;
+        perform wed_sql.condition_attributes(f.wed_flow, f.consistent);
     end if;
     if new.adv is distinct from old.adv or new.atype <> old.atype then
         perform wed_sql.execute_as_owner(f.wed_flow, alter_table

@@ -67,6 +67,7 @@ begin
             healed  boolean not null default false,
             constraint wed_trace_pkey primary key (wid, version)
         );
+        create index wed_trace_ended on %1$I.wed_trace (tstmp, wid) where status in ('F', 'C');
         create table %1$I.wed_event (
             event_id bigint generated always as identity,
             wid      bigint not null,

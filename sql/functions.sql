@@ -26,7 +26,7 @@ comment on function wed_sql.guard() is
 -- The row type of what they return is that of the column _stamp.
 create function wed_sql.operate(
         wed_flow regclass, wid bigint, operation text, tgid integer default null, set_clause text default null,
-        reason text default null, undo integer[] default null)
+        reason text default null, tgids integer[] default null)
     returns wed_sql.stamp
     language c volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_operate';
@@ -35,6 +35,33 @@ revoke all on function wed_sql.operate(regclass, bigint, text, integer, text, te
 
 comment on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[]) is
 'Writes the state that an intervention makes of an instance, as the owner of its flow, and returns what was found out about it.';
+
+create function wed_sql.lock_instance(wed_flow regclass, wid bigint, wait boolean) returns wed_sql.stamp
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_lock_instance';
+
+revoke all on function wed_sql.lock_instance(regclass, bigint, boolean) from public;
+
+comment on function wed_sql.lock_instance(regclass, bigint, boolean) is
+'Keeps others from writing an instance until the end of the transaction, and returns the stamp of its state: null if there is none or, without waiting, somebody else writes it.';
+
+create function wed_sql.select_instances(wed_flow regclass, condition text) returns bigint[]
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_select_instances';
+
+revoke all on function wed_sql.select_instances(regclass, text) from public;
+
+comment on function wed_sql.select_instances(regclass, text) is
+'Instances that satisfy a condition over wed_flow and wed_instance, evaluated as the owner of the flow.';
+
+create function wed_sql.newest_state_with(wed_flow regclass, wid bigint, upto bigint, condition text) returns bigint
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_newest_state_with';
+
+revoke all on function wed_sql.newest_state_with(regclass, bigint, bigint, text) from public;
+
+comment on function wed_sql.newest_state_with(regclass, bigint, bigint, text) is
+'Number of the newest state in wed_trace, up to one, that satisfies a condition, evaluated as the owner of the flow; null if none does.';
 
 create function wed_sql.perform(
         wed_flow regclass, wid bigint, tgid integer, action text, timeout_ms integer,

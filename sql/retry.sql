@@ -9,37 +9,60 @@ revoke all on function wed_sql.take_job_lock(bigint, integer) from public;
 comment on function wed_sql.take_job_lock(bigint, integer) is
 'Takes the lock of a job until the end of the transaction, whatever the job is; false if another session has it.';
 
--- The payload is that of wal/lines.go.
-create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
-    language plpgsql
+-- As wal/lines.go makes them. Anybody may listen on any channel: the state of a private flow is not in it.
+create function wed_sql.notifications(f wed_sql.flow, wids bigint[], tgids integer[]) returns table (channel text, payload text)
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
     set intervalstyle = postgres
 as $$
-declare
-    j record;
-    note text;
-    whole text;
 begin
-    execute format('select trname, timeout, payload from %s where wid = $1 and tgid = $2', f.job_pool)
-       into j using wid, tgid;
-    if j.trname is null or octet_length(j.trname) > 63 then
-        return;
-    end if;
-    note := format('{"flow":%s,"wid":%s,"tgid":%s,"trname":%s,"timeout":%s,', to_json(wed_sql.flow_name(f)), wid, tgid,
-                   to_json(j.trname), coalesce(to_json(j.timeout::text)::text, 'null'));
-    whole := note || '"payload":' || j.payload::text || '}';
-    -- anybody may listen on any channel
-    if (select relrowsecurity from pg_class where oid = f.wed_flow) or octet_length(whole) > 7999 then
-        whole := note || '"payload_omitted":true}';
-    end if;
-    perform pg_notify(j.trname, whole);
+    return query execute format($sql$
+        select j.trname,
+               case when $4 or octet_length(j.head) + octet_length(j.payload) + 11 > 7999 then j.head || '"payload_omitted":true}'
+                    else j.head || '"payload":' || j.payload || '}' end
+          from (select p.trname, p.payload::text as payload,
+                       '{"flow":' || $3 || ',"wid":' || p.wid || ',"tgid":' || p.tgid || ',"trname":' || to_json(p.trname)
+                       || ',"timeout":' || coalesce(to_json(p.timeout::text)::text, 'null') || ',' as head
+                  from unnest($1, $2) w(wid, tgid)
+                  join %1$s p on p.wid = w.wid and p.tgid = w.tgid
+                 where octet_length(p.trname) <= 63
+                   -- the engine performs an action, no worker
+                   and not exists (select from wed_sql.rule r
+                                    where r.tgid = p.tgid and r.valid_until = 9223372036854775807 and r.action is not null)) j
+    $sql$, f.job_pool)
+      using wids, tgids, to_json(wed_sql.flow_name(f))::text, (select relrowsecurity from pg_class where oid = f.wed_flow);
 end
+$$;
+
+revoke all on function wed_sql.notifications(wed_sql.flow, bigint[], integer[]) from public;
+
+comment on function wed_sql.notifications(wed_sql.flow, bigint[], integer[]) is
+'The notifications of jobs that are in job_pool.';
+
+create function wed_sql.notify_jobs(f wed_sql.flow, wids bigint[], tgids integer[]) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pg_notify(n.channel, n.payload) from wed_sql.notifications(f, wids, tgids) n;
+end
+$$;
+
+revoke all on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) from public;
+
+comment on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) is
+'Notifies the workers of jobs that are in job_pool already.';
+
+create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select wed_sql.notify_jobs(f, array[wid], array[tgid])
 $$;
 
 revoke all on function wed_sql.notify_job(wed_sql.flow, bigint, integer) from public;
 
-comment on function wed_sql.notify_job(wed_sql.flow, bigint, integer) is
-'Notifies the workers of a job that is in job_pool already.';
+comment on function wed_sql.notify_job(wed_sql.flow, bigint, integer) is 'The same for one.';
 
 create function wed_sql.last_rule(tgid integer) returns wed_sql.rule
     language sql stable
@@ -79,20 +102,6 @@ revoke all on function wed_sql.pause_after(integer, wed_sql.rule) from public;
 comment on function wed_sql.pause_after(integer, wed_sql.rule) is
 'Seconds to wait after so many failed attempts: the backoff of the WED-trigger, doubled with each, give or take a fifth.';
 
-create function wed_sql.set_timer(f wed_sql.flow, wid bigint, tgid integer, kind "char", version bigint, due_at timestamp with time zone) returns void
-    language sql volatile
-    set search_path = pg_catalog, pg_temp
-as $$
-    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-    values (f.flow_id, set_timer.wid, set_timer.tgid, set_timer.kind, set_timer.version, set_timer.due_at)
-        on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at
-$$;
-
-revoke all on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) from public;
-
-comment on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) is
-'Has the engine do something at a time, instead of what was to be done of this kind.';
-
 -- Whoever completes a job may wait for nobody who waits for him.
 create function wed_sql.remove_timers(f wed_sql.flow, wid bigint, tgid integer, kinds "char"[]) returns void
     language sql volatile
@@ -129,6 +138,8 @@ begin
             -- it is not pending any more, and the follower is about to see that
             when no_data_found or sqlstate 'WED03' or sqlstate 'WED08' or sqlstate 'WED17' or sqlstate 'WED18' then
                 return true;
+            when lock_not_available then
+                null;
             when others then
                 problem := sqlerrm;
         end;

@@ -27,7 +27,7 @@ begin
         select wid, version, tgid, trname, 'timer fired' from fired
     $sql$, f.job_pool, f.wed_trace, f.wed_event)
       using wids, tgids, versions, due, f.flow_id;
-    perform wed_sql.notify_job(f, d.wid, d.tgid) from unnest(wids, tgids) d(wid, tgid);
+    perform wed_sql.notify_jobs(f, wids, tgids);
 end
 $$;
 
@@ -74,6 +74,22 @@ $$;
 revoke all on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) from public;
 
 comment on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) is 'Performs a WED-transition by its action.';
+
+create function wed_sql.set_timer(f wed_sql.flow, wid bigint, tgid integer, kind "char", version bigint, due_at timestamp with time zone)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+    values (f.flow_id, set_timer.wid, set_timer.tgid, set_timer.kind, set_timer.version, set_timer.due_at)
+        on conflict (flow_id, wid, tgid, kind)
+        do update set version = excluded.version, due_at = excluded.due_at
+$$;
+
+revoke all on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) from public;
+
+comment on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) is
+'Has the engine do something at a time.';
 
 -- A job or a timer was in use when it was withdrawn.
 create function wed_sql.sweep_withdrawn(f wed_sql.flow, due wed_sql.timer) returns void
@@ -160,26 +176,34 @@ create function wed_sql.sweep(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    moment timestamp with time zone := clock_timestamp();
     due wed_sql.timer[];
-    last integer;
 begin
     handled := 0;
     -- an instance that somebody holds must not hold up the others
     perform set_config('lock_timeout', '500ms', true);
 
-    select array_agg(t order by t.due_at) into due
-      from (select x.* from wed_sql.timer x
-             where x.due_at <= clock_timestamp() order by x.due_at limit most
-               for update skip locked) t;
+    -- The delays that come before anything else, or that alone. They are not deleted in the subtransaction below, where
+    -- each would get a multixact, and their index entries would not be known for dead.
+    with first as materialized (
+        select x.* from wed_sql.timer x where x.due_at <= moment order by x.due_at limit most
+           for update skip locked),
+    other as (select min(x.due_at) as due_at from first x where x.kind <> 'd'),
+    chosen as (
+        select x.* from first x, other
+         where x.kind = 'd' and (x.due_at < other.due_at or other.due_at is null)
+        union all
+        (select x.* from first x, other
+          where x.due_at = other.due_at and not exists (select from first y where y.due_at < other.due_at)
+          order by x.kind <> 'd' desc limit 1)),
+    gone as (
+        delete from wed_sql.timer t using chosen c
+         where t.flow_id = c.flow_id and t.wid = c.wid and t.tgid = c.tgid and t.kind = c.kind
+        returning t.*)
+    select array_agg(g::wed_sql.timer order by g.due_at) into due from gone g;
+
     if due is not null then
-        -- the delays that come before anything else, or that alone
-        select coalesce(min(i) - 1, cardinality(due)) into last
-          from generate_subscripts(due, 1) i where due[i].kind <> 'd';
-        last := greatest(last, 1);
-        due := due[:last];
         begin
-            delete from wed_sql.timer t using unnest(due) d
-             where t.flow_id = d.flow_id and t.wid = d.wid and t.tgid = d.tgid and t.kind = d.kind;
             if due[1].kind = 'd' then
                 perform wed_sql.sweep_delays(due);
             else
@@ -187,11 +211,11 @@ begin
             end if;
         exception when others then
             problem := sqlerrm;
-            update wed_sql.timer t set due_at = clock_timestamp() + interval '1 second'
-              from unnest(due) d
-             where t.flow_id = d.flow_id and t.wid = d.wid and t.tgid = d.tgid and t.kind = d.kind;
+            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+            select d.flow_id, d.wid, d.tgid, d.kind, d.version, clock_timestamp() + interval '1 second' from unnest(due) d
+                on conflict do nothing;
         end;
-        handled := last;
+        handled := cardinality(due);
     end if;
 
     now := clock_timestamp();

@@ -61,7 +61,8 @@ func (s session) AnyRunning(ctx context.Context, xids []uint32) (running bool, e
 
 func (s session) Sweep(ctx context.Context, most int) (w Swept, err error) {
 	var due *time.Time
-	err = s.conn.QueryRow(ctx, "select handled, next_due, now from wed_sql.sweep($1)", most).Scan(&w.Handled, &due, &w.Now)
+	err = s.conn.QueryRow(ctx, "select handled, next_due, now, coalesce(problem, '') from wed_sql.sweep($1)", most).
+		Scan(&w.Handled, &due, &w.Now, &w.Problem)
 	w.NextDue = timeOrZero(due)
 	return w, err
 }

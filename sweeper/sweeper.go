@@ -50,6 +50,7 @@ type Swept struct {
 	Now     time.Time
 	Handled int
 	NextDue time.Time // zero: nothing will be due
+	Problem string    // with something that is due, which is put off; or ""
 }
 
 // Settings of a sweeper.
@@ -75,6 +76,8 @@ const (
 	sweepTime    = 100 * time.Millisecond // that a transaction of the sweeper may take
 	firstSweep   = 100                    // timers in a transaction
 	longestSweep = 5000
+	// How long a problem is not told again.
+	repeatInterval = 10 * time.Minute
 )
 
 // Sweeper is the sweeper of one database. Its methods, Run apart, do not block.
@@ -89,6 +92,9 @@ type Sweeper struct {
 	most   int
 	ahead  time.Duration // the server's clock, of ours
 	warned map[string]string
+	// The last problem with something that is due, and when the log was told.
+	problem string
+	told    time.Time
 }
 
 // New returns a sweeper that does nothing before Run is called.
@@ -222,13 +228,17 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Nobody is kept waiting for the locks of a transaction for long.
+	// Nobody is kept waiting for the locks of a transaction for long, and no more is
+	// locked than is handled.
 	switch took := time.Since(sent); {
 	case took > sweepTime:
 		s.most = max(s.most/2, 1)
-	case took < sweepTime/4 && swept.Handled >= s.most:
+	case swept.Handled >= s.most && took < sweepTime/4:
 		s.most = min(2*s.most, longestSweep)
+	case swept.Handled > 0 && swept.Handled < s.most/4:
+		s.most /= 2
 	}
+	s.tell(swept.Problem)
 	s.compareClocks(sent, swept.Now, time.Now())
 	s.alarms.swept(r, running, swept.Handled, swept.NextDue, swept.Now)
 	if swept.Handled > 0 { // timers fire jobs, too
@@ -236,6 +246,15 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 		s.timeouts.wakeUp()
 	}
 	return nil
+}
+
+// tell logs a problem, but not the same one again and again. It needs the lock.
+func (s *Sweeper) tell(problem string) {
+	if problem == "" || problem == s.problem && time.Since(s.told) < repeatInterval {
+		return
+	}
+	s.problem, s.told = problem, time.Now()
+	s.settings.Log.Warn("what is due could not be done, will try again", "err", errors.New(problem))
 }
 
 // warn collects what is wrong.

@@ -27,6 +27,7 @@ type server struct {
 	refuse   error
 	panics   bool
 	slow     time.Duration
+	problem  string
 	clock    time.Duration // ahead of ours
 	handleds []int
 }
@@ -93,7 +94,7 @@ func (s *server) Sweep(_ context.Context, most int) (Swept, error) {
 		return Swept{}, s.refuse
 	}
 	now := time.Now()
-	w := Swept{Now: now.Add(s.clock)}
+	w := Swept{Now: now.Add(s.clock), Problem: s.problem}
 	s.sweeps = append(s.sweeps, now.Sub(s.start))
 	var rest []time.Time
 	for _, t := range s.timers {
@@ -298,6 +299,21 @@ func TestSweepsAreAsLargeAsTheyMayLast(t *testing.T) {
 		many(1000)
 		if last := s.handleds[len(s.handleds)/2]; last > 10 {
 			t.Errorf("%d timers in a sweep, though one takes %v", last, s.slow)
+		}
+	})
+}
+
+func TestAProblemIsToldOnce(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, s *server, w *Sweeper, log *strings.Builder, _ *string) {
+		s.problem = "division by zero"
+		for range 20 {
+			s.timers = append(s.timers, time.Now())
+			w.Due(time.Now(), 7)
+			s.after(time.Second)
+		}
+		if n := strings.Count(log.String(), "division by zero"); n != 1 {
+			t.Errorf("told %d times: %s", n, log)
 		}
 	})
 }

@@ -19,7 +19,8 @@ func traceCommand(con *console) *cli.Command {
 		Usage:     "show the history of an instance",
 		ArgsUsage: "WID",
 		Description: `One line per state, in commit order: its number (#), its status (S: R regular,
-E exception, F final), which transition wrote it, which transitions it fired, which
+E exception, F final, S suspended, C cancelled), which transition or intervention
+wrote it (the names of interventions begin with an underscore), which transitions it fired, which
 were pending then (left out on a narrow terminal), and what it changed.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
@@ -168,6 +169,8 @@ func (c *console) status(s string) string {
 		return c.red(s)
 	case "F":
 		return c.green(s)
+	case "S", "C":
+		return c.dim(s)
 	}
 	return s
 }

@@ -22,7 +22,7 @@ select pg_temp.wait_for($$(select status from wed_instance where wid = 1) = 'F'$
 select wid, vote, counted, by_whom = current_user as by_owner from wed_flow;
 select count(*), array_agg(distinct trw order by trw) as trw from pg_temp.trace(1);
 select * from pg_temp.jobs();
-select * from wed_sql.timer;
+select pg_temp.wait_for('not exists (select from wed_sql.timer)');
 
 -- The first may undo the condition of the second: each is done on a fresh look.
 begin;
@@ -31,7 +31,7 @@ commit;
 insert into wed_flow (vote) values ('yes');
 select pg_temp.wait_for($$(select status from wed_instance where wid = 2) = 'F'$$);
 select version, status from pg_temp.trace(2);
-select * from wed_sql.timer;
+select pg_temp.wait_for('not exists (select from wed_sql.timer)');
 
 -- One that fails is tried again, and leaves the reason where one looks.
 update wed_trig set action = 'counted = 1 / (length(vote) - 3)', backoff = '1 hour', withdrawable = false where trname = 'count';

@@ -17,8 +17,9 @@ select nspname, has_schema_privilege('public', oid, 'usage') as usage, has_schem
 -- what runs with more rights than its caller's looks at nobody's objects
 select p.oid::regprocedure from pg_proc p join pg_namespace n on n.oid = p.pronamespace
  where n.nspname = 'wed_sql' and p.prosecdef and not 'search_path=pg_catalog, pg_temp' = any (coalesce(p.proconfig, '{}'));
+-- (a procedure that commits cannot have settings: in wed_sql.purge each name has its schema)
 select p.oid::regprocedure from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
- where n.nspname = 'wed_sql' and l.lanname in ('sql', 'plpgsql') and not 'search_path=pg_catalog, pg_temp' = any (coalesce(p.proconfig, '{}'));
+ where n.nspname = 'wed_sql' and l.lanname in ('sql', 'plpgsql') and p.prokind <> 'p' and not 'search_path=pg_catalog, pg_temp' = any (coalesce(p.proconfig, '{}'));
 -- what monitoring may read
 select c.oid::regclass::text collate "C" as relation from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where n.nspname = 'wed_sql' and c.relkind in ('r', 'v') and has_table_privilege('pg_monitor', c.oid, 'select') order by 1;

@@ -134,6 +134,18 @@ unlike($honest_out, qr/aborted/, '... nor a session');
 is($node->safe_psql('postgres', "select count(*) from f.wed_event where trname = 'honest'"), '0', '... nor an attempt');
 
 #
+# One that is too old before it takes a lock
+#
+
+my ($old, $old_go) = instances('hung', 1);
+my $latecomer = $node->background_psql('postgres', on_error_stop => 0);
+$latecomer->query_safe('begin; select pg_sleep(1.5)');
+my $locked = $latecomer->query_safe("select extract(epoch from clock_timestamp()) where pg_try_advisory_xact_lock($old, $old_go)");
+$node->poll_query_until('postgres', "select count(*) = 1 from f.wed_event where wid = $old and event = 'timed out'") or die;
+is(events("wid = $old and extract(epoch from at) - $locked > 0.25"), '0', 'an old transaction that takes a lock is ended within 250 ms')
+  or diag $node->safe_psql('postgres', "select at, extract(epoch from at) - $locked from f.wed_event where wid = $old");
+
+#
 # At the very moment that it commits
 #
 

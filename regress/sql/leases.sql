@@ -1,0 +1,200 @@
+-- A lease keeps a job for who has its token, without a transaction: it is extended, given back, completed, or runs out.
+\set ECHO none
+\i regress/include/tools.psql
+\set ECHO all
+set client_min_messages = error;
+drop role if exists wed_sql_booker, wed_sql_payer, wed_sql_reader;
+reset client_min_messages;
+create role wed_sql_booker;
+create role wed_sql_payer;
+create role wed_sql_reader;
+
+-- without the times
+create function pg_temp.unleased(commands text, out code text, out message text, out detail text, out hint text)
+language plpgsql as $$
+begin
+    select r.code, r.message, regexp_replace(r.detail, 'until .*', 'until ...'), r.hint into code, message, detail, hint
+      from pg_temp.refused(commands) r;
+end
+$$;
+
+select wed_sql.create_flow('trip');
+set search_path = trip, wed_sql;
+insert into wed_attr (aname, atype) values ('seat', 'text'), ('paid', 'boolean'), ('price', 'numeric'), ('Größe "x"', 'text');
+insert into wed_trig (trname, cpred, priority) values ('book', 'seat is null and price > 100', 5), ('book', 'seat is null', 0);
+insert into wed_trig (trname, cpred, backoff) values ('pay', 'paid is null', '1 hour');
+insert into wed_trig (trname, cpred, action) values ('by_itself', $$seat = 'never'$$, $$seat = 'x'$$);
+insert into wed_trig (cpred, cfinal) values ($$seat = 'gone'$$, true);
+select wed_sql.grant_worker('trip', 'book', 'wed_sql_booker');
+select wed_sql.grant_worker('trip', 'pay', 'wed_sql_payer');
+grant usage on schema wed_sql, trip to wed_sql_reader;
+insert into wed_flow default values;
+insert into wed_flow (price) values (200);
+insert into wed_flow (price) values (50);
+select wed_sql.sync();
+select min(tgid) as first_class, max(tgid) as book from wed_trig where trname = 'book' \gset
+select tgid as pay from wed_trig where trname = 'pay' \gset
+
+-- by priority, then by age; as many as there are
+set role wed_sql_booker;
+create temp table lease as select row_number() over () as n, * from wed_sql.lease('trip', 'book', '1 hour', 2);
+select n, wid, tgid = :first_class as first_class, trname, length(lckid) as length, payload, attempts, leased_until > now() + interval '59 minutes' as lasts
+  from lease order by n;
+select count(distinct lckid) as tokens from lease;
+select count(*) from wed_sql.lease('trip', 'book', '1 hour', 100);
+select count(*) from wed_sql.lease('trip', 'book', '1 hour', 100);
+reset role;
+select wid, trname, leased_by, leased_until > now() as leased from job_pool where lckid is not null order by wid, trname, tgid;
+select wid, tgid, kind, version from wed_sql.timer order by wid, tgid;
+select wid, trname, event, role from wed_event order by event_id;
+
+-- the other protocol does not get it: by our function, or by PostgreSQL's own
+select wed_sql.try_lock(2, :first_class) as leased, wed_sql.try_lock(2, :pay) as another;
+select * from pg_temp.unleased(format($$select pg_try_advisory_xact_lock(2, %s); update trip.wed_flow set seat = '1a' where wid = 2$$, :first_class)) \gx
+-- who has the token completes it: with a SET clause, under his own search_path
+select lckid as token, tgid as job from lease where wid = 2 \gset
+set role wed_sql_booker;
+create function pg_temp.seat() returns text language sql as $$select '1a'$$;
+reset role;
+set role wed_sql_payer;
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, %L, $x$seat = '1b'$x$)$$, :job, :'token')) \gx
+reset role;
+set role wed_sql_booker;
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, 'guess', $x$seat = '1b'$x$)$$, :job)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, '', $x$seat = '1b'$x$)$$, :job)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, null, $x$seat = '1b'$x$)$$, :job)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 1, %s, %L, $x$seat = '1b'$x$)$$, :book, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, %L, $x$seat = '1b' where wid = 3 --$x$)$$, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, %L, $x$seat = '1b'; delete from trip.wed_flow$x$)$$, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, %L, $x$wid = 7$x$)$$, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('elsewhere', 2, %s, %L, $x$seat = '1b'$x$)$$, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, 999, %L, $x$seat = '1b'$x$)$$, :'token')) \gx
+select wed_sql.complete('trip', 2, :job, :'token', 'seat = pg_temp.seat() || price');
+show wed_sql.lckid;
+show wed_sql.completes_tgid;
+-- once
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 2, %s, %L, $x$seat = '1b'$x$)$$, :job, :'token')) \gx
+reset role;
+select wid, version, trw, state ->> 'seat' as seat from pg_temp.trace(2);
+select count(*) from wed_sql.timer where wid = 2 and tgid = :job;
+
+-- or with values
+select wid, tgid as job, lckid as token from lease where wid <> 2 \gset
+set role wed_sql_booker;
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, '["a"]'::jsonb)$$, :wid, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, '{"nothing": 1}'::jsonb)$$, :wid, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, '{"price": "much"}'::jsonb)$$, :wid, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, '{"_stamp": null}'::jsonb)$$, :wid, :job, :'token')) \gx
+show wed_sql.lckid;
+select wed_sql.complete('trip', :wid, :job, :'token', '{"seat": "2b", "price": null, "Größe \"x\"": "m"}'::jsonb);
+reset role;
+select seat, price, "Größe ""x""", paid from wed_flow where wid = :wid;
+set role wed_sql_payer;
+select wid, tgid as job, lckid as token from wed_sql.lease_job('trip', :wid, :pay, '1 hour') \gset
+-- in the transaction of other work, and nothing is set
+begin;
+set local wed_sql.lckid = 'mine';
+select wed_sql.complete('trip', :wid, :job, :'token', '{}'::jsonb);
+show wed_sql.lckid;
+commit;
+reset role;
+select version, trw, status from pg_temp.trace(:wid);
+
+-- the heartbeat
+set role wed_sql_payer;
+select * from pg_temp.unleased(format($$select * from wed_sql.lease_job('trip', 3, %s, '1 hour')$$, :book)) \gx
+select wid, tgid as job, lckid as token, leased_until from wed_sql.lease_job('trip', 3, :pay, '1 hour') \gset
+select count(*) from wed_sql.lease_job('trip', 3, :pay, '1 hour');
+select count(*) from wed_sql.lease_job('trip', 99, :pay, '1 hour');
+select wed_sql.extend('trip', 3, :job, :'token', '2 hours') > now() + interval '119 minutes' as longer;
+reset role;
+select due_at = :'leased_until' as timer_as_before from wed_sql.timer where wid = 3 and tgid = :pay;
+-- the timer finds that out
+select wed_sql.sweep_lease(f, 3, :pay, 0) from wed_sql.flow f;
+select t.due_at = j.leased_until as timer_at_end, attempts from wed_sql.timer t join job_pool j using (wid, tgid) where wid = 3 and tgid = :pay;
+set role wed_sql_payer;
+select wed_sql.extend('trip', 3, :job, :'token', '1 minute') < now() + interval '61 seconds' as shorter;
+reset role;
+select t.due_at = j.leased_until as timer_at_end from wed_sql.timer t join job_pool j using (wid, tgid) where wid = 3 and tgid = :pay;
+set role wed_sql_payer;
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', 3, %s, 'guess', '2 hours')$$, :job)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', 3, %s, null, '2 hours')$$, :job)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', 3, %s, %L, '-2 hours')$$, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', 99, %s, %L, '2 hours')$$, :job, :'token')) \gx
+-- to be given back: no attempt has failed
+select wed_sql.release('trip', 3, :job, 'guess') as guess;
+select wed_sql.release('trip', 3, :job, :'token') as released, wed_sql.release('trip', 3, :job, :'token') as again;
+reset role;
+select lckid, leased_until, leased_by, attempts from job_pool where wid = 3 and tgid = :pay;
+select event, role from wed_event where wid = 3 and tgid = :pay order by event_id;
+select count(*) from wed_sql.timer where wid = 3 and tgid = :pay;
+
+-- a failure under a lease
+set role wed_sql_payer;
+select wid, tgid as job, lckid as token from wed_sql.lease('trip', 'pay', '1 hour', 1) \gset
+select * from pg_temp.unleased(format($$select wed_sql.fail('trip', %s, %s, 'x')$$, :wid, :job)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.fail('trip', %s, %s, 'x', 'guess')$$, :wid, :job)) \gx
+select wed_sql.fail('trip', :wid, :job, 'bank closed', :'token');
+-- not to be leased before the pause is over
+select count(*) from wed_sql.lease_job('trip', :wid, :job, '1 hour');
+select count(*) from wed_sql.lease('trip', 'pay', '1 hour', 10) where wid = :wid;
+reset role;
+select attempts, last_error, lckid, leased_until, leased_by, available_at > now() as later from job_pool where wid = :wid and tgid = :job;
+
+-- a lease runs out
+set role wed_sql_booker;
+select wed_sql.release('trip', wid, tgid, lckid) from job_pool where lckid is not null and trname = 'book';
+select wid, tgid as job, lckid as token, leased_until from wed_sql.lease('trip', 'book', '1 ms', 1) \gset
+select pg_sleep_until(:'leased_until');
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, $x$seat = '1b'$x$)$$, :wid, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', %s, %s, %L, '1 hour')$$, :wid, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$set local wed_sql.lckid = %3$L; select wed_sql.try_lock(%1$s, %2$s); update trip.wed_flow set seat = '1b' where wid = %1$s$$,
+    :wid, :job, :'token')) \gx
+reset role;
+select wed_sql.sweep_lease(f, :wid, :job, 0), wed_sql.sweep_lease(f, 99, :job, 0) from wed_sql.flow f;
+select lckid, leased_until, leased_by, attempts, last_error from job_pool where wid = :wid and tgid = :job;
+select event, role, held > interval '0' and held < interval '1 minute' as held, detail
+  from wed_event where wid = :wid and tgid = :job and event = 'lease ran out';
+-- under a new lease, the old token is worth nothing
+set role wed_sql_booker;
+select lckid as token2 from wed_sql.lease_job('trip', :wid, :job, '1 hour') \gset
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, $x$seat = '1b'$x$)$$, :wid, :job, :'token')) \gx
+select wed_sql.release('trip', :wid, :job, :'token') as stale;
+select * from pg_temp.unleased(format($$select wed_sql.fail('trip', %s, %s, 'x', %L)$$, :wid, :job, :'token')) \gx
+select wed_sql.complete('trip', :wid, :job, :'token2', $$seat = '9z'$$);
+reset role;
+
+-- a leased job of an instance that ends, or is suspended
+select wed_sql.release('trip', wid, tgid, lckid) from job_pool where lckid is not null;
+select wid, tgid as job, lckid as token from wed_sql.lease('trip', 'book', '1 hour', 1) \gset
+begin;
+select (wed_sql.operate('trip.wed_flow', :wid, 'suspend')).status;
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, $x$seat = '1b'$x$)$$, :wid, :job, :'token')) \gx
+rollback;
+select (wed_sql.operate('trip.wed_flow', :wid, 'cancel')).status;
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, $x$seat = '1b'$x$)$$, :wid, :job, :'token')) \gx
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', %s, %s, %L, '1 hour')$$, :wid, :job, :'token')) \gx
+
+-- rights, and bad input
+set role wed_sql_reader;
+select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', '1 hour')$$) \gx
+select * from pg_temp.unleased(format($$select * from wed_sql.lease_job('trip', 1, %s, '1 hour')$$, :pay)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.release('trip', 1, %s, 'x')$$, :pay)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.extend('trip', 1, %s, 'x', '1 hour')$$, :pay)) \gx
+select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 1, %s, 'x', 'seat = null')$$, :pay)) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease_for('trip', 'book', '1 hour', 1, 'wed_sql_booker')$$) \gx
+select * from pg_temp.unleased($$select wed_sql.lease_completed(1, 1, 1)$$) \gx
+reset role;
+select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'fly', '1 hour')$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease('nowhere', 'book', '1 hour')$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', '0')$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', null)$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', '1 hour', 0)$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease('trip', null, '1 hour')$$) \gx
+-- what the engine does itself is not to be leased
+select count(*) from wed_sql.lease('trip', 'by_itself', '1 hour');
+
+reset search_path;
+select wed_sql.drop_flow('trip');
+drop owned by wed_sql_booker, wed_sql_payer, wed_sql_reader;
+drop role wed_sql_booker, wed_sql_payer, wed_sql_reader;
