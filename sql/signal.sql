@@ -130,6 +130,42 @@ revoke all on function wed_sql.deliver_signal(wed_sql.flow, wed_sql.signal, bigi
 comment on function wed_sql.deliver_signal(wed_sql.flow, wed_sql.signal, bigint, integer, bigint) is
 'Delivers a kept signal to a job; says when to try again, if that would make a difference.';
 
+create function wed_sql.deliver_oldest(
+        f wed_sql.flow, wid bigint, tgid integer, version bigint, transition text,
+        out delivered bigint, out again timestamp with time zone)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    s wed_sql.signal;
+    done record;
+begin
+    for s in
+        select k.* from (
+            select x.* from wed_sql.signal x
+             where x.flow_id = f.flow_id and x.trname = transition and x.wid = deliver_oldest.wid
+             union all
+            select x.* from wed_sql.signal x
+             where x.flow_id = f.flow_id and x.trname = transition and x.wid is null) k
+         where k.expires_at is null or k.expires_at > clock_timestamp()
+         order by k.signal_id
+    loop
+        done := wed_sql.deliver_signal(f, s, wid, tgid, version);
+        if done.delivered then
+            delivered := s.signal_id;
+            again := null;
+            return;
+        end if;
+        again := least(again, done.again);
+    end loop;
+end
+$$;
+
+revoke all on function wed_sql.deliver_oldest(wed_sql.flow, bigint, integer, bigint, text) from public;
+
+comment on function wed_sql.deliver_oldest(wed_sql.flow, bigint, integer, bigint, text) is
+'Delivers the oldest kept signal that fits to a job: its number, or when to try again.';
+
 -- A job was fired before a signal for it was kept, and the follower came to it without knowing of the signal: so the
 -- signal is offered once more when the follower has passed it. version is 0 the first time, then the mark to wait for,
 -- and -1 when the signal only expires.
@@ -170,8 +206,9 @@ begin
         for j in execute format('select wid, tgid, version from %s where trname = $1 and wid = any ($2) order by fired_at, wid, tgid', f.job_pool)
                    using s.trname, wids
         loop
-            done := wed_sql.deliver_signal(f, s, j.wid, j.tgid, j.version);
-            if done.delivered then
+            -- an older one may be waiting for the same job
+            done := wed_sql.deliver_oldest(f, j.wid, j.tgid, j.version, s.trname);
+            if done.delivered = number then
                 return;
             end if;
             soonest := least(soonest, done.again);
@@ -198,10 +235,7 @@ create function wed_sql.sweep_signal(f wed_sql.flow, wid bigint, tgid integer, v
 as $$
 declare
     transition text;
-    s wed_sql.signal;
     done record;
-    delivered boolean := false;
-    soonest timestamp with time zone;
 begin
     if wid < 0 then
         perform wed_sql.offer_signal(f, -wid, version);
@@ -212,23 +246,9 @@ begin
     if transition is null then
         return;
     end if;
-    for s in
-        select k.* from (
-            select x.* from wed_sql.signal x
-             where x.flow_id = f.flow_id and x.trname = transition and x.wid = sweep_signal.wid
-             union all
-            select x.* from wed_sql.signal x
-             where x.flow_id = f.flow_id and x.trname = transition and x.wid is null) k
-         where k.expires_at is null or k.expires_at > clock_timestamp()
-         order by k.signal_id
-    loop
-        done := wed_sql.deliver_signal(f, s, wid, tgid, version);
-        delivered := done.delivered;
-        exit when delivered;
-        soonest := least(soonest, done.again);
-    end loop;
-    if not delivered and soonest is not null then
-        perform wed_sql.set_timer(f, wid, tgid, 'g', version, soonest);
+    done := wed_sql.deliver_oldest(f, wid, tgid, version, transition);
+    if done.again is not null then
+        perform wed_sql.set_timer(f, wid, tgid, 'g', version, done.again);
     end if;
 end
 $$;
