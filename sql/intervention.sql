@@ -858,7 +858,7 @@ create function wed_sql.rematch(flow text, wid bigint, reason text default null,
 comment on function wed_sql.rematch(text, bigint, text, boolean) is
 'Judges the state of an instance anew, by the rules in force; returns those for which that changes anything. For the owner of the flow.';
 
-create function wed_sql.rematch(flow text, instances text default $$status in ('R', 'E')$$, reason text default null, dry_run boolean default false)
+create function wed_sql.rematch(flow text, instances text default $$wed_instance.status in ('R', 'E')$$, reason text default null, dry_run boolean default false)
     returns setof wed_sql.intervention
     language c volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_intervene';
