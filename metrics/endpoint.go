@@ -19,7 +19,7 @@ import (
 
 const (
 	retryPause = 5 * time.Second // before another try to serve
-	maxScrapes = 4               // at once
+	maxScrapes = 2               // at once: each takes memory
 	loopback   = "127.0.0.1"
 )
 

@@ -67,7 +67,7 @@ func newFamilies() (f families, list []Description) {
 
 	const d, fl, tr = "database", "flow", "transition"
 	// From a blink to a week: workers are programs and people.
-	durations := []float64{.005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+	durations := []float64{.01, .05, .25, 1, 5, 30, 300, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
 
 	f.buildInfo = add(gauge, "build_info", "Version of wed_sql and of Go; always 1.", "version", "goversion")
 	f.starts = add(counter, "engine_starts_total", "Engines that were started since the server was, this one included.")

@@ -49,7 +49,7 @@ func (k *keeper) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			if k.conn != nil { // what was counted in the last second
+			if k.conn != nil && k.database.changed() { // in the last second
 				k.write(ctx)
 			}
 			return
@@ -64,6 +64,13 @@ func (k *keeper) run(ctx context.Context) {
 			k.close()
 		}
 	}
+}
+
+// changed tells whether there is something to write.
+func (d *Database) changed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.deltas.empty()
 }
 
 func (k *keeper) arm(wait time.Duration) {

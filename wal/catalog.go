@@ -46,8 +46,6 @@ type rule struct {
 // words of those that were removed before: their jobs may still be pending.
 type ruleSet map[fold.Rule]rule
 
-func (s ruleSet) transition(f *flow, r fold.Rule) string { return s.get(f, r).transition }
-
 func (s ruleSet) get(f *flow, r fold.Rule) rule {
 	got, ok := s[r]
 	switch {
