@@ -25,6 +25,8 @@ const marker = "<!-- From here on as the catalogs have it: TestReferenceIsWhatTh
 
 // api are the functions that are there to be called; all others are the extension's own.
 var api = []string{"create_flow", "drop_flow", "grant_worker", "revoke_worker", "grant_engine", "revoke_engine",
+	"alter_flow", "suspend", "resume", "cancel", "retry", "skip", "repair", "rewind", "compensate", "rematch", "reopen", "purge", "purge_batch",
+	"lease", "lease_job", "extend", "complete", "release", "fail", "signal",
 	"try_lock", "sync", "stat_reset", "visible_transitions", "may_perform"}
 
 func connect(t *testing.T) (context.Context, *pgx.Conn) {
@@ -62,7 +64,7 @@ type function struct{ Name, Arguments, Result, Who, What string }
 
 func functions(ctx context.Context, t *testing.T, conn *pgx.Conn) []function {
 	return collect[function](ctx, t, conn, `
-select p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+select p.proname, pg_get_function_arguments(p.oid), coalesce(pg_get_function_result(p.oid), 'procedure'),
        case when has_function_privilege('public', p.oid, 'execute') then 'anybody'
             when has_function_privilege('pg_monitor', p.oid, 'execute') then 'pg_monitor'
             else 'whom it is granted to' end,

@@ -79,6 +79,36 @@ version_of(const Instances *instances, HeapTuple tuple)
 	return stamp.version;
 }
 
+/* The newest stamp of an instance; false if there is none. */
+bool
+wed_read_stamp(Oid relid, int64 wid, WedStamp *stamp)
+{
+	Instances	instances;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	bool		found = false;
+
+	open_instances(relid, &instances);
+	ScanKeyInit(&key, instances.wid, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(wid));
+	scan = systable_beginscan(instances.table, instances.primary_key, true, snapshot, 1, &key);
+	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, instances.stamp, RelationGetDescr(instances.table), &isnull);
+
+		found = !isnull;
+		/* its arrays point into the value */
+		if (found)
+			wed_stamp_read(PointerGetDatum(DatumGetHeapTupleHeaderCopy(value)), stamp);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(instances.table, AccessShareLock);
+	return found;
+}
+
 static char *
 text_of(const Instances *instances, HeapTuple tuple, AttrNumber attnum)
 {

@@ -83,8 +83,8 @@ wed_take_job_lock(int64 wid, int32 tgid)
 }
 
 /* Gives back what wed_take_job_lock() has just taken. */
-static void
-give_back_job_lock(int64 wid, int32 tgid)
+void
+wed_give_back_job_lock(int64 wid, int32 tgid)
 {
 	LOCKTAG		tag;
 
@@ -127,7 +127,7 @@ wed_try_lock(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	if (!wed_job_is_open(flow, wid, tgid, pending_only))
 	{
-		give_back_job_lock(wid, tgid);
+		wed_give_back_job_lock(wid, tgid);
 		PG_RETURN_BOOL(false);
 	}
 	PG_RETURN_BOOL(true);

@@ -202,11 +202,11 @@ typedef struct TimeLimit
 } TimeLimit;
 
 /*
- * Runs body as the flow's owner, restricted, under a time limit, in a subtransaction.
+ * Runs body as a role, restricted, under a time limit, in a subtransaction.
  * Returns NULL, or its error (palloc'd).
  */
 static ErrorData *
-try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg, TimeLimit limit)
+try_restricted(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, TimeLimit limit)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner resources = CurrentResourceOwner;
@@ -219,7 +219,7 @@ try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg, TimeLimit li
 	PG_TRY();
 	{
 		limited = begin_time_limit(flow->name, limit.ms);
-		run_restricted(flow->owner, body, arg);
+		run_restricted(role, body, arg);
 		if (limited)
 			end_time_limit();
 		ReleaseCurrentSubTransaction();
@@ -259,8 +259,19 @@ char *
 wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 {
 	TimeLimit	limit = {"wed_sql.condition_timeout", wed_condition_timeout};
-	ErrorData  *error = try_as_owner(flow, body, arg, limit);
+	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, limit);
 
+	return error ? error->message : NULL;
+}
+
+/* What a role has left to be done, under wed_sql.action_timeout: the same, and the SQLSTATE of the error. */
+char *
+wed_try_as_role(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, int *sqlstate)
+{
+	TimeLimit	limit = {"wed_sql.action_timeout", wed_action_timeout};
+	ErrorData  *error = try_restricted(flow, role, body, arg, limit);
+
+	*sqlstate = error ? error->sqlerrcode : 0;
 	return error ? error->message : NULL;
 }
 
@@ -276,7 +287,7 @@ wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeou
 		own ? "the timeout of the WED-trigger" : "wed_sql.action_timeout",
 		own ? timeout_ms : wed_action_timeout
 	};
-	ErrorData  *error = try_as_owner(flow, body, arg, limit);
+	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, limit);
 
 	*sqlstate = error ? error->sqlerrcode : 0;
 	return error ? error->message : NULL;

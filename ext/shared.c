@@ -29,6 +29,8 @@ WedShared  *wed_shared = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 PG_FUNCTION_INFO_V1(wed_sync);
+PG_FUNCTION_INFO_V1(wed_mark);
+PG_FUNCTION_INFO_V1(wed_is_matched);
 PG_FUNCTION_INFO_V1(wed_is_preloaded);
 PG_FUNCTION_INFO_V1(wed_log_running_transactions);
 
@@ -330,23 +332,19 @@ wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble)
 }
 
 /*
- * wed_sql.sync(timeout interval) -> void
+ * Waits until all that is committed now has been matched; an error if that takes
+ * longer.
  *
  * A message of our own marks the place in the WAL to wait for: commits that
  * did not wait for their flush lie before it, and are flushed with it.
  */
-Datum
-wed_sync(PG_FUNCTION_ARGS)
+void
+wed_shared_sync(int64 timeout_ms)
 {
-	Interval   *timeout = PG_GETARG_INTERVAL_P(0);
-	int64		timeout_ms;
 	XLogRecPtr	lsn;
 	char	   *trouble;
 
 	wed_require_shared();
-	timeout_ms = Min(timeout->time / 1000, (int64) INT_MAX) +
-		(timeout->day + (int64) timeout->month * DAYS_PER_MONTH) * SECS_PER_DAY * 1000;
-	timeout_ms = Min(timeout_ms, INT_MAX);	/* also of 'infinity' */
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -365,7 +363,36 @@ wed_sync(PG_FUNCTION_ARGS)
 				 errmsg("the states committed up to %X/%X were not matched in time", LSN_FORMAT_ARGS(lsn)),
 				 errdetail_internal("%s", trouble),
 				 errhint("See wed_sql.status and the server's log.")));
+}
+
+/* wed_sql.sync(timeout interval) -> void */
+Datum
+wed_sync(PG_FUNCTION_ARGS)
+{
+	Interval   *timeout = PG_GETARG_INTERVAL_P(0);
+	int64		timeout_ms;
+
+	timeout_ms = Min(timeout->time / 1000, (int64) INT_MAX) +
+		(timeout->day + (int64) timeout->month * DAYS_PER_MONTH) * SECS_PER_DAY * 1000;
+	wed_shared_sync(Min(timeout_ms, INT_MAX));	/* also of 'infinity' */
 	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.mark() -> bigint, wed_sql.is_matched(mark bigint) -> boolean: whether
+ * all that was committed before the mark has been matched, for who cannot wait.
+ */
+Datum
+wed_mark(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) LogLogicalMessage("wed_sql", "", 0, false, true));
+}
+
+Datum
+wed_is_matched(PG_FUNCTION_ARGS)
+{
+	wed_require_shared();
+	PG_RETURN_BOOL(is_applied((XLogRecPtr) PG_GETARG_INT64(0)));
 }
 
 /*

@@ -38,6 +38,7 @@
 #define ERRCODE_WED_NOT_THE_LEASE					MAKE_SQLSTATE('W','E','D','1','6')
 #define ERRCODE_WED_INSTANCE_IS_SUSPENDED			MAKE_SQLSTATE('W','E','D','1','7')
 #define ERRCODE_WED_OPERATION_NOT_POSSIBLE			MAKE_SQLSTATE('W','E','D','1','8')
+#define ERRCODE_WED_SIGNAL_UNMATCHED				MAKE_SQLSTATE('W','E','D','1','9')
 
 #define WED_SCHEMA				"wed_sql"
 #define WED_EXCEPTION_TRANSITION "_EXCPT"
@@ -188,6 +189,7 @@ extern void wed_run_as_definer(Oid function, void (*body) (void *), void *arg);
 /* restricted.c */
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
+extern char *wed_try_as_role(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, int *sqlstate);
 extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate);
 
 /* stamp.c */
@@ -251,7 +253,7 @@ typedef struct WedJob
 extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
 extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);
-extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid) pg_attribute_noreturn();
+extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid);
 
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
@@ -271,8 +273,12 @@ typedef struct WedStatement
 
 extern bool wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement);
 
+/* instance.c */
+extern bool wed_read_stamp(Oid relid, int64 wid, WedStamp *stamp);
+
 /* joblock.c */
 extern bool wed_take_job_lock(int64 wid, int32 tgid);
+extern void wed_give_back_job_lock(int64 wid, int32 tgid);
 extern bool wed_job_lock_held(int64 wid, int32 tgid);
 extern bool wed_is_lockable(int64 wid);
 
@@ -308,6 +314,7 @@ extern void wed_shared_engine_ended(void);
 extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
 extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);
+extern void wed_shared_sync(int64 timeout_ms);
 
 /* request.c */
 extern void wed_request_look(Oid datid);

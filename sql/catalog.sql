@@ -116,7 +116,7 @@ create table wed_sql.signal (
     last_error text,
     constraint signal_pkey primary key (signal_id)
 );
-create index signal_trname on wed_sql.signal (flow_id, trname, signal_id);
+create index signal_trname on wed_sql.signal (flow_id, trname, wid, signal_id);
 
 comment on table wed_sql.signal is 'signals kept by wed_sql.signal() until an instance waits for them';
 comment on column wed_sql.signal.wid is 'instance that it is for; null: the first that satisfies condition';

@@ -220,6 +220,7 @@ begin
 end
 $$;
 
+-- Who counts a failure has the job and wants the instance; we have the instance, and do not wait for the job.
 create function wed_sql.retry_jobs(f wed_sql.flow, wid bigint, transition text) returns text[]
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -229,10 +230,14 @@ declare
     retried text[] := '{}';
 begin
     for j in execute format($sql$
-        update %s j set attempts = 0, available_at = null
-         where j.wid = $1 and (j.attempts > 0 or j.available_at > clock_timestamp())
-           and (j.lckid is null or j.leased_until <= clock_timestamp())
-           and ($2 is null or j.trname = $2)
+        with failed as materialized (
+            select j.tgid from %1$s j
+             where j.wid = $1 and (j.attempts > 0 or j.available_at > clock_timestamp())
+               and (j.lckid is null or j.leased_until <= clock_timestamp())
+               and ($2 is null or j.trname = $2)
+               for update skip locked)
+        update %1$s j set attempts = 0, available_at = null
+          from failed where j.wid = $1 and j.tgid = failed.tgid
         returning j.tgid, j.trname, j.version
         $sql$, f.job_pool) using wid, transition
     loop

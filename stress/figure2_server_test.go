@@ -72,6 +72,7 @@ func TestKilledEngineLosesAndDoublesNothing(t *testing.T) {
 	n := instances(t)
 	started := query[time.Time](ctx, t, conn, "select pg_postmaster_start_time()")
 	defineFigure2(ctx, t, conn)
+	exec(ctx, t, conn, "select wed_sql.sync('2 minutes')") // there is a slot: from here on no state is to be missed
 
 	kills := killer(ctx, t)
 	drive(ctx, t, n)

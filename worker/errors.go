@@ -30,6 +30,8 @@ const (
 	stateNotPending  = "WED03" // the job was completed by somebody else
 	stateNotYetFinal = "WED07" // final while other jobs pend: when they are done it may pass
 	stateFinal       = "WED08" // the instance has ended
+	stateLeased      = "WED16" // somebody else has leased the job
+	stateSuspended   = "WED17" // an operator has stopped the instance: the job comes back
 
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
@@ -50,7 +52,7 @@ func sqlState(err error) string {
 // judge says what becomes of a job whose transition could not be committed.
 func judge(err error) outcome {
 	switch sqlState(err) {
-	case stateNotPending, stateFinal:
+	case stateNotPending, stateFinal, stateLeased, stateSuspended:
 		return gone
 	case stateNotYetFinal, stateSerialization, stateDeadlock, stateLockTimeout:
 		return soon

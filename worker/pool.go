@@ -19,16 +19,28 @@ type pool struct {
 	flow, transition string
 
 	page, lock, still string // SQL
+
+	reports bool // the server counts failed attempts
 }
 
 func newPool(flow, transition string) *pool {
 	jobs := pgx.Identifier{flow, "job_pool"}.Sanitize()
+	const open = "lckid is null and (available_at is null or available_at <= clock_timestamp())"
 	return &pool{
 		flow:       flow,
 		transition: transition,
-		page: `select wid, tgid, fired_at from ` + jobs + `
-			where trname = $1 and (fired_at, wid, tgid) > ($2, $3, $4)
-			order by fired_at, wid, tgid limit $5`,
+		// Two ranges of the index, which is in this order, and not one condition that
+		// would read it from its beginning. What is leased or not to be tried yet is
+		// announced when it may be.
+		page: `select wid, tgid, fired_at, priority from (
+				(select wid, tgid, fired_at, priority from ` + jobs + `
+					where trname = $1 and priority = $2 and (fired_at, wid, tgid) > ($3, $4, $5) and ` + open + `
+					order by fired_at, wid, tgid limit $6)
+				union all
+				(select wid, tgid, fired_at, priority from ` + jobs + `
+					where trname = $1 and priority < $2 and ` + open + `
+					order by priority desc, fired_at, wid, tgid limit $6)) j
+			order by priority desc, fired_at, wid, tgid limit $6`,
 		// The candidates are tried one by one, in order, and the limit ends it:
 		// no lock is taken but that of the job that is returned. (A condition on
 		// job_pool itself would let the planner lock jobs that it throws away.)
@@ -109,29 +121,55 @@ func (p *pool) check(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// scan reads a page of pending jobs, the longest pending first. last is nil
-// when the page is the pool's last one.
-func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (keys []key, last *cursor, err error) {
+// learn finds out what the server can do.
+func (p *pool) learn(ctx context.Context, conn *pgx.Conn) error {
+	err := conn.QueryRow(ctx, `select to_regprocedure('wed_sql.fail(text, bigint, integer, text, text)') is not null`).Scan(&p.reports)
+	if err != nil {
+		return fmt.Errorf("look for wed_sql.fail: %w", err)
+	}
+	return nil
+}
+
+// fail has a failed attempt counted, outside of the transaction that failed. The
+// server decides when the job is to be tried again. It reports whether the server
+// has taken note.
+func (p *pool) fail(ctx context.Context, conn *pgx.Conn, job *Job, reason error) (noted bool, err error) {
+	if !p.reports {
+		return false, nil
+	}
+	// no text of PostgreSQL's has a zero byte
+	text := strings.ReplaceAll(strings.ToValidUTF8(reason.Error(), "\uFFFD"), "\x00", "")
+	err = conn.QueryRow(ctx, "select wed_sql.fail($1, $2, $3, $4)", p.flow, job.WID, job.TGID, text).Scan(&noted)
+	if err != nil {
+		return false, fmt.Errorf("report the failure: %w", err)
+	}
+	return noted, nil
+}
+
+// scan reads a page of pending jobs: by priority, and then the longest pending
+// first. last is nil when the page is the pool's last one.
+func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (jobs []scanned, last *cursor, err error) {
 	from := pgtype.Timestamptz{Time: after.firedAt, Valid: true}
 	if after.firedAt.IsZero() {
 		from.InfinityModifier = pgtype.NegativeInfinity
+		after.priority = math.MaxInt32
 	}
-	rows, err := conn.Query(ctx, p.page, p.transition, from, after.key.wid, after.key.tgid, pageSize)
+	rows, err := conn.Query(ctx, p.page, p.transition, after.priority, from, after.key.wid, after.key.tgid, pageSize)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the job pool: %w", err)
 	}
 	var c cursor
-	_, err = pgx.ForEachRow(rows, []any{&c.key.wid, &c.key.tgid, &c.firedAt}, func() error {
-		keys = append(keys, c.key)
+	_, err = pgx.ForEachRow(rows, []any{&c.key.wid, &c.key.tgid, &c.firedAt, &c.priority}, func() error {
+		jobs = append(jobs, scanned{c.key, c.priority})
 		return nil
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the job pool: %w", err)
 	}
-	if len(keys) == pageSize {
+	if len(jobs) == pageSize {
 		last = &c
 	}
-	return keys, last, nil
+	return jobs, last, nil
 }
 
 // claim begins a transaction and locks the first of the jobs that is pending

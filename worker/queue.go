@@ -21,10 +21,17 @@ type key struct {
 	tgid int32
 }
 
+// scanned is a pending job as the pool has it.
+type scanned struct {
+	key      key
+	priority int32
+}
+
 // cursor is the place in the pool where the next page begins.
 type cursor struct {
-	firedAt time.Time // zero: from the beginning
-	key     key
+	priority int32
+	firedAt  time.Time // zero: from the beginning
+	key      key
 }
 
 // outcome is what became of a job that was taken from the queue.
@@ -35,6 +42,7 @@ const (
 	gone                     // completed or being worked on by somebody else
 	soon                     // lost a race: to be redone in a moment
 	failed                   // the handler could not do it: to be redone later
+	reported                 // the same, and the server knows
 )
 
 type phase int
@@ -46,11 +54,12 @@ const (
 )
 
 type entry struct {
-	key      key
-	phase    phase
-	failures int
-	again    bool // notified while taken: it may have been fired anew
-	due      time.Time
+	key        key
+	phase      phase
+	failures   int
+	again      bool // notified while taken: it may have been fired anew
+	due        time.Time
+	reportedAt time.Time
 }
 
 // queue knows which jobs are worth trying, and when. It holds hints only: what
@@ -65,8 +74,11 @@ type queue struct {
 	cond    *sync.Cond
 	timer   *time.Timer
 	known   map[key]*entry
-	ready   []key
+	ready   []key // the larger their priority the earlier
 	delayed delays
+
+	// A notification does not tell a job's priority, but jobs of one rule have the same.
+	priority map[int32]int32
 
 	scanAt   time.Time // when the pool is to be read next
 	scanning bool
@@ -80,7 +92,7 @@ type queue struct {
 func newQueue(cfg Config) *queue {
 	q := &queue{
 		slots: cfg.Concurrency, wakeup: cfg.Wakeup, retryAfter: cfg.RetryAfter, once: cfg.Once,
-		known: make(map[key]*entry),
+		known: make(map[key]*entry), priority: make(map[int32]int32),
 	}
 	q.cond = sync.NewCond(&q.mu)
 	q.timer = time.AfterFunc(q.wakeup, q.wake)
@@ -151,8 +163,18 @@ func (q *queue) release(now time.Time) {
 	for len(q.delayed) > 0 && !q.delayed[0].due.After(now) {
 		e := heap.Pop(&q.delayed).(*entry)
 		e.phase = ready
-		q.ready = append(q.ready, e.key)
+		q.enqueue(e.key)
 	}
+}
+
+// enqueue puts a job behind those that are as urgent.
+func (q *queue) enqueue(k key) {
+	p := q.priority[k.tgid]
+	i := len(q.ready)
+	for i > 0 && q.priority[q.ready[i-1].tgid] < p {
+		i--
+	}
+	q.ready = slices.Insert(q.ready, i, k)
 }
 
 // take hands out the front of the queue, but not what other slots wait for.
@@ -176,6 +198,8 @@ func (q *queue) notified(k key) {
 	case e != nil && e.phase == taken:
 		e.again = true
 	case e != nil && e.phase == ready:
+	case e != nil && e.phase == delayed && time.Since(e.reportedAt) < q.retryAfter/2:
+		// That it is pending again, as we have just reported ourselves.
 	case len(q.ready) >= maxReady:
 		q.scanAt = time.Time{} // the pool has it
 	default:
@@ -198,7 +222,7 @@ func (q *queue) rescan() {
 
 // scanFound adds a page of the pool. last is the place where it ends, nil at
 // the end of the pool.
-func (q *queue) scanFound(keys []key, last *cursor) {
+func (q *queue) scanFound(jobs []scanned, last *cursor) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.scanning, q.failures = false, 0
@@ -210,12 +234,15 @@ func (q *queue) scanFound(keys []key, last *cursor) {
 	default:
 		q.scanAt, q.after, q.scanned = time.Now().Add(q.wakeup), cursor{}, true
 	}
-	// Workers in other processes read the same page. In different orders they
-	// meet less often.
-	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	for _, k := range keys {
-		if q.known[k] == nil {
-			q.add(k)
+	// Workers in other processes read the same page. In different orders, as far as
+	// they are equally urgent, they meet less often.
+	rand.Shuffle(len(jobs), func(i, j int) { jobs[i], jobs[j] = jobs[j], jobs[i] })
+	for _, j := range jobs {
+		q.priority[j.key.tgid] = j.priority
+	}
+	for _, j := range jobs {
+		if q.known[j.key] == nil {
+			q.add(j.key)
 		}
 	}
 	q.cond.Broadcast()
@@ -237,7 +264,7 @@ func (q *queue) add(k key) {
 		heap.Remove(&q.delayed, slices.Index(q.delayed, e))
 	}
 	q.known[k] = &entry{key: k, phase: ready}
-	q.ready = append(q.ready, k)
+	q.enqueue(k)
 }
 
 // giveBack returns jobs untried, to the front.
@@ -265,12 +292,15 @@ func (q *queue) done(o outcome, keys ...key) {
 		switch {
 		case (o == completed || o == gone) && e.again:
 			q.add(k)
-		case o == completed, o == gone, o == failed && q.once:
+		case o == completed, o == gone, (o == failed || o == reported) && q.once:
 			delete(q.known, k)
 		default:
 			e.due = time.Now().Add(q.delay(o, e.failures))
 			e.failures++
 			e.phase, e.again = delayed, false
+			if o == reported {
+				e.reportedAt = time.Now()
+			}
 			heap.Push(&q.delayed, e)
 		}
 	}

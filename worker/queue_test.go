@@ -16,8 +16,17 @@ func scannedQueue(t *testing.T, slots int, keys ...key) *queue {
 	if got, ok := q.next(t.Context(), maxClaim); !ok || !got.scan {
 		t.Fatalf("a new queue gives %+v, want a scan", got)
 	}
-	q.scanFound(keys, nil)
+	q.scanFound(pending(keys...), nil)
 	return q
+}
+
+// pending is what a scan finds, all of it equally urgent.
+func pending(keys ...key) []scanned {
+	jobs := make([]scanned, len(keys))
+	for i, k := range keys {
+		jobs[i].key = k
+	}
+	return jobs
 }
 
 // takeOne takes one job, which must be there.
@@ -91,7 +100,7 @@ func TestJobIsHandedOutOnce(t *testing.T) {
 		if got, _ := q.next(t.Context(), maxClaim); !got.scan {
 			t.Fatalf("next gives %+v, want a scan", got)
 		}
-		q.scanFound([]key{{1, 1}}, nil) // still pending: it is being worked on
+		q.scanFound(pending(key{1, 1}), nil) // still pending: it is being worked on
 		if got, ok := within(t, q, time.Second); ok {
 			t.Errorf("a job that is taken was handed out again: %+v", got)
 		}
@@ -119,7 +128,7 @@ func TestFailingJobWaitsLongerEachTimeAndNeverLongerThanAMinute(t *testing.T) {
 		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
-		q.scanFound([]key{{1, 1}}, nil)
+		q.scanFound(pending(key{1, 1}), nil)
 		var waits []time.Duration
 		for range 12 {
 			begin := time.Now()
@@ -144,7 +153,7 @@ func TestLostRaceIsRedoneWithinASecond(t *testing.T) {
 		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
-		q.scanFound([]key{{1, 1}}, nil)
+		q.scanFound(pending(key{1, 1}), nil)
 		k := takeOne(t, q)
 		for range 30 {
 			q.done(soon, k)
@@ -195,7 +204,7 @@ func TestLargePoolIsReadPageByPage(t *testing.T) {
 				if len(page) == pageSize {
 					last = &cursor{firedAt: time.Now(), key: page[len(page)-1]}
 				}
-				q.scanFound(page, last)
+				q.scanFound(pending(page...), last)
 				continue
 			}
 			if len(task.keys) > maxClaim {
@@ -263,7 +272,7 @@ func TestOnceEndsWhenAllIsTriedAndNothingRuns(t *testing.T) {
 		q := newQueue(Config{Concurrency: 2, Wakeup: time.Millisecond, RetryAfter: DefaultRetryAfter, Once: true})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
-		q.scanFound([]key{{1, 1}, {2, 1}}, nil)
+		q.scanFound(pending(key{1, 1}, key{2, 1}), nil)
 		a, b := takeOne(t, q), takeOne(t, q)
 		ended := make(chan bool)
 		go func() {
@@ -297,6 +306,42 @@ func TestQueueEndsWithItsContext(t *testing.T) {
 		cancel()
 		if !<-ended {
 			t.Error("gave something to do")
+		}
+	})
+}
+
+func TestUrgentJobsAreTakenFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := scannedQueue(t, 1)
+		q.rescan()
+		if got, ok := q.next(t.Context(), maxClaim); !ok || !got.scan {
+			t.Fatalf("next gives %+v, want a scan", got)
+		}
+		q.scanFound([]scanned{{key{1, 2}, 5}, {key{2, 1}, 0}, {key{3, 3}, -1}}, nil)
+		q.notified(key{4, 2})
+		q.notified(key{5, 1})
+		for _, want := range []key{{1, 2}, {4, 2}, {2, 1}, {5, 1}, {3, 3}} {
+			if got := takeOne(t, q); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			q.done(completed, want)
+		}
+	})
+}
+
+func TestReportOfAFailureDoesNotBringTheJobBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := scannedQueue(t, 1, key{1, 1})
+		q.done(reported, takeOne(t, q))
+		time.Sleep(time.Millisecond)
+		q.notified(key{1, 1}) // the server says that it is pending again
+		if got, ok := within(t, q, DefaultRetryAfter/2-2*time.Millisecond); ok {
+			t.Fatalf("next gives %+v, want nothing yet", got)
+		}
+		time.Sleep(10 * time.Millisecond)
+		q.notified(key{1, 1}) // that is another one, or its time has come
+		if got, ok := within(t, q, time.Millisecond); !ok || len(got.keys) != 1 {
+			t.Errorf("next gives %+v, want the job", got)
 		}
 	})
 }

@@ -71,9 +71,9 @@ func (w *Worker) putBack(q *queue, t task) {
 
 // scan reads a page of the job pool into the queue. Its error is final.
 func (w *Worker) scan(ctx context.Context, conn *pgx.Conn, q *queue, after cursor) error {
-	keys, last, err := w.pool.scan(ctx, conn, after)
+	found, last, err := w.pool.scan(ctx, conn, after)
 	if err == nil {
-		q.scanFound(keys, last)
+		q.scanFound(found, last)
 		return nil
 	}
 	q.scanFailed()
@@ -153,7 +153,19 @@ func (w *Worker) perform(jobs context.Context, conn *pgx.Conn, job *Job, begin t
 			err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
 	}
-	return w.report(log, conn, err, time.Since(begin))
+	result := w.report(log, conn, err, time.Since(begin))
+	if result == failed && !conn.IsClosed() && !errors.Is(err, errNothing) && !errors.Is(err, errAborted) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(jobs), undoTimeout)
+		defer cancel()
+		noted, e := w.pool.fail(ctx, conn, job, err)
+		if e != nil {
+			log.Warn("the failure is not counted", "error", e)
+		}
+		if noted {
+			return reported
+		}
+	}
+	return result
 }
 
 // errTimeout is the cause of a handler's context that ended in time.

@@ -178,5 +178,8 @@ func (w *Worker) check(ctx context.Context) error {
 		return err
 	}
 	defer hangUp(conn)
-	return w.pool.check(ctx, conn)
+	if err := w.pool.check(ctx, conn); err != nil {
+		return err
+	}
+	return w.pool.learn(ctx, conn)
 }

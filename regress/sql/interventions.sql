@@ -161,6 +161,17 @@ select * from pg_temp.refused($$select * from wed_sql.skip('trip', 5, 'book', '_
 select * from pg_temp.refused($$select * from wed_sql.skip('trip', 5, 'book', 'stage = 1 where true; delete from wed_sql.flow; --')$$) \gx
 select * from pg_temp.refused($$select * from wed_sql.skip('trip', 5, 'book', 'stage = 1 where wid = 7 --')$$) \gx
 
+-- attributes of any name; a state that could not be recorded
+insert into wed_attr (aname) values ('wed_flow'), ('Straße a'), ('state');
+select version from wed_sql.skip('trip', 8, 'seat', $$wed_flow = '1', "Straße a" = '2', state = '3', seat = '8a'$$);
+select version from wed_sql.skip('trip', 8, 'book', $$wed_flow = null, "Straße a" = null, state = null, stage = 'booked'$$);
+select version from wed_sql.rewind('trip', 8, 3);
+select stage, seat, wed_flow.wed_flow, "Straße a", state from wed_flow where wid = 8;
+select wed_sql.sync() \g /dev/null
+update wed_trace set state = 'null' where wid = 8 and version = 3;
+select * from pg_temp.refused($$select * from wed_sql.rewind('trip', 8, 3)$$) \gx
+select wid, version from wed_sql.suspend('trip', $$"Straße a" = '2' and wed_instance.status = 'R'$$);
+
 -- for whoever has the rights of the flow's owner
 set client_min_messages = error;
 drop role if exists wed_sql_owner, wed_sql_operator, wed_sql_worker;

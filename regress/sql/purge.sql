@@ -56,6 +56,11 @@ select version, status from wed_sql.reopen('trip', :wid, $$stage = 'refund'$$);
 select wed_sql.sync();
 call wed_sql.purge('trip', '0');
 select version, status from wed_instance where wid = :wid;
+-- and it is not when it has ended once more, as long as that is not in the history
+begin;
+select pg_temp.perform(:wid, 'refund', $$stage = 'paid'$$);
+select purged from wed_sql.purge_batch('trip', now() + interval '1 hour');
+rollback;
 select pg_temp.perform(:wid, 'refund', $$stage = 'paid'$$);
 select wed_sql.sync();
 call wed_sql.purge('trip', '0');

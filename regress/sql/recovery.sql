@@ -128,22 +128,33 @@ select * from wed_sql.retry('trip', 'status = ''E'' and wid = 6', dry_run => tru
 select * from wed_sql.retry('trip', 'status = ''E'' and wid = 6');
 select wed_sql.sync();
 select wid, trname, version, attempts from job_pool where wid = 6;
--- a job that failed though its condition held no more; a second one fails before the first is retried
-insert into wed_trig (trname, cpred) values ('wash', $$room = '107' and car is null$$), ('wax', $$room = '107' and car is null$$);
+-- the same, as it comes about: by a worker who fails
+update wed_trig set max_attempts = 1 where trname = 'book_room';
 insert into wed_flow default values;
-select pg_temp.perform(7, 'book_room', $$room = '107'$$);
-select pg_temp.perform(7, 'book_flight', $$flight = 'LH7', car = 'green'$$);
-select wid, trname from pg_temp.jobs() where wid = 7;
-select (wed_sql.operate('wed_flow', 7, 'fail', tgid, null, 'no soap')).error from wed_trig where trname = 'wash';
-select (wed_sql.operate('wed_flow', 7, 'fail', tgid, null, 'no wax')).error from wed_trig where trname = 'wax';
-select * from pg_temp.refused($$select * from wed_sql.retry('trip', 7, 'pay')$$) \gx
-select * from wed_sql.suspend('trip', 7);
-select * from wed_sql.resume('trip', 7);
-select * from wed_sql.rematch('trip', 7);
-select * from wed_sql.retry('trip', 7);
-select wid, trname from pg_temp.jobs() where wid = 7;
-select pg_temp.perform(7, 'wash', $$stage = 'new'$$);
-select version, trw, trf, status, pending, error from pg_temp.trace(7);
+select wed_sql.sync();
+begin;
+select wed_sql.try_lock(wid, tgid), wed_sql.fail('trip', wid, tgid, 'hotel does not answer') from job_pool where wid = 7;
+commit;
+select wed_sql.sync() \g /dev/null
+select wid, status, pending, error from wed_instance where wid = 7;
+select * from wed_sql.retry('trip', $$error like '%does not answer%'$$, 'book_room');
+select pg_temp.perform(7, 'book_room', 'room = 7');
+-- a job that failed though its condition held no more; a second one fails before the first is retried
+insert into wed_trig (trname, cpred) values ('wash', $$room = '108' and car is null$$), ('wax', $$room = '108' and car is null$$);
+insert into wed_flow default values;
+select pg_temp.perform(8, 'book_room', $$room = '108'$$);
+select pg_temp.perform(8, 'book_flight', $$flight = 'LH7', car = 'green'$$);
+select wid, trname from pg_temp.jobs() where wid = 8;
+select (wed_sql.operate('wed_flow', 8, 'fail', tgid, null, 'no soap')).error from wed_trig where trname = 'wash';
+select (wed_sql.operate('wed_flow', 8, 'fail', tgid, null, 'no wax')).error from wed_trig where trname = 'wax';
+select * from pg_temp.refused($$select * from wed_sql.retry('trip', 8, 'pay')$$) \gx
+select * from wed_sql.suspend('trip', 8);
+select * from wed_sql.resume('trip', 8);
+select * from wed_sql.rematch('trip', 8);
+select * from wed_sql.retry('trip', 8);
+select wid, trname from pg_temp.jobs() where wid = 8;
+select pg_temp.perform(8, 'wash', $$stage = 'new'$$);
+select version, trw, trf, status, pending, error from pg_temp.trace(8);
 
 -- a livelock is an exception; repaired, it goes on
 select wed_sql.create_flow('mill');

@@ -145,6 +145,13 @@ $node->poll_query_until('postgres', "select count(*) = 1 from f.wed_event where 
 is(events("wid = $old and extract(epoch from at) - $locked > 0.25"), '0', 'an old transaction that takes a lock is ended within 250 ms')
   or diag $node->safe_psql('postgres', "select at, extract(epoch from at) - $locked from f.wed_event where wid = $old");
 
+# whoever locks the jobs of a flow holds nobody up
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('begin; lock table f.job_pool');
+is($node->safe_psql('postgres', 'select ended, complete from wed_sql.end_overdue(true)'), '0|f', 'a flow whose jobs somebody has locked is left out');
+$locker->query_safe('rollback');
+is($node->safe_psql('postgres', 'select ended, complete from wed_sql.end_overdue(true)'), '0|t', '... until he is done');
+
 #
 # At the very moment that it commits
 #
