@@ -105,7 +105,7 @@ begin
                t.version, t.due_at
           from wed_sql.timer t
           join wed_sql.flow f on f.flow_id = t.flow_id
-         where f.wed_flow = '%1$I.wed_flow'::regclass;
+         where f.wed_flow = '%1$I.wed_flow'::regclass and t.wid >= 0; -- the others are of signals that are kept
 
         comment on table %1$I.wed_attr is 'WED-attributes: each row is a column of wed_flow';
         comment on column %1$I.wed_attr.aname is 'name of the WED-attribute, letter by letter as the column is called';

@@ -22,13 +22,19 @@ comment on function wed_sql.instance_texts(regclass, bigint[], bigint) is
 'Instances of a flow, each value as text, in the order of the columns; up to about most_bytes.';
 
 create function wed_sql.flow_name(f wed_sql.flow) returns text
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
-    select coalesce((select n.nspname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+begin
+    -- the second only while a backup is restored, or after a table was dropped by force
+    return coalesce((select n.nspname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                      where c.oid = f.wed_flow),
+                    (select n.nspname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
                       where c.oid in (f.wed_flow, f.wed_trace, f.job_pool, f.wed_trig, f.wed_attr)
-                      order by c.oid = f.wed_flow desc limit 1),
-                    'number ' || f.flow_id)
+                      limit 1),
+                    'number ' || f.flow_id);
+end
 $$;
 
 revoke all on function wed_sql.flow_name(wed_sql.flow) from public;

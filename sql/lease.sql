@@ -67,8 +67,11 @@ create function wed_sql.lease_for(flow text, transition text, duration interval,
 as $$
 declare
     f wed_sql.flow;
+    actions integer[];
     wids bigint[];
     tgids integer[];
+    got integer;
+    leased integer := 0;
 begin
     if flow is null or transition is null then
         raise exception 'a flow and a WED-transition are needed' using errcode = 'null_value_not_allowed';
@@ -79,29 +82,33 @@ begin
     end if;
     f := wed_sql.flow_of_worker(flow, transition, caller);
 
-    -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
-    -- only under the jobs' locks: nobody who performs one waits for us.
-    execute format($sql$
-        select array_agg(c.wid), array_agg(c.tgid)
-          from (select c.wid, c.tgid
-                  from (select j.wid, j.tgid
-                          from %s j
-                         where j.trname = $1 and j.lckid is null
-                           and (j.available_at is null or j.available_at <= clock_timestamp())
-                           and j.tgid <> all ($3)
-                         order by j.priority desc, j.fired_at, j.wid, j.tgid
-                        offset 0) c
-                 where wed_sql.take_job_lock(c.wid, c.tgid)
-                 limit $2) c
-    $sql$, f.job_pool)
-       into wids, tgids
-      using transition, max_jobs,
-            -- what the engine does itself
-            array(select r.tgid from wed_sql.rule r
-                   where r.flow_id = f.flow_id and r.valid_until = 9223372036854775807 and r.action is not null);
-    if wids is not null then
+    -- what the engine does itself
+    actions := array(select r.tgid from wed_sql.rule r
+                      where r.flow_id = f.flow_id and r.valid_until = 9223372036854775807 and r.action is not null);
+    -- Others may take what has just been found: then there may be more. A snapshot that stays shows the same again.
+    for attempt in 1..5 loop
+        -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
+        -- only under the jobs' locks: nobody who performs one waits for us.
+        execute format($sql$
+            select array_agg(c.wid), array_agg(c.tgid)
+              from (select c.wid, c.tgid
+                      from (select j.wid, j.tgid
+                              from %s j
+                             where j.trname = $1 and j.lckid is null
+                               and (j.available_at is null or j.available_at <= clock_timestamp())
+                               and j.tgid <> all ($3)
+                             order by j.priority desc, j.fired_at, j.wid, j.tgid
+                            offset 0) c
+                     where wed_sql.take_job_lock(c.wid, c.tgid)
+                     limit $2) c
+        $sql$, f.job_pool)
+           into wids, tgids using transition, max_jobs - leased, actions;
+        exit when wids is null;
         return query select * from wed_sql.take_leases(f, wids, tgids, duration, caller);
-    end if;
+        get diagnostics got = row_count;
+        leased := leased + got;
+        exit when leased >= max_jobs;
+    end loop;
 end
 $$;
 

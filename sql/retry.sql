@@ -54,10 +54,12 @@ comment on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) is
 'Notifies the workers of jobs that are in job_pool already.';
 
 create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-    select wed_sql.notify_jobs(f, array[wid], array[tgid])
+begin
+    perform wed_sql.notify_jobs(f, array[wid], array[tgid]);
+end
 $$;
 
 revoke all on function wed_sql.notify_job(wed_sql.flow, bigint, integer) from public;
@@ -65,10 +67,16 @@ revoke all on function wed_sql.notify_job(wed_sql.flow, bigint, integer) from pu
 comment on function wed_sql.notify_job(wed_sql.flow, bigint, integer) is 'The same for one.';
 
 create function wed_sql.last_rule(tgid integer) returns wed_sql.rule
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
-    select r from wed_sql.rule r where r.tgid = last_rule.tgid order by r.valid_from desc limit 1
+declare
+    last wed_sql.rule;
+begin
+    select * into last from wed_sql.rule r where r.tgid = last_rule.tgid order by r.valid_from desc limit 1;
+    return last;
+end
 $$;
 
 revoke all on function wed_sql.last_rule(integer) from public;
@@ -104,15 +112,18 @@ comment on function wed_sql.pause_after(integer, wed_sql.rule) is
 
 -- Whoever completes a job may wait for nobody who waits for him.
 create function wed_sql.remove_timers(f wed_sql.flow, wid bigint, tgid integer, kinds "char"[]) returns void
-    language sql volatile
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
+begin
     with t as materialized (
         select x.flow_id, x.wid, x.tgid, x.kind from wed_sql.timer x
          where x.flow_id = f.flow_id and x.wid = remove_timers.wid and x.tgid = remove_timers.tgid and x.kind = any (kinds)
            for update skip locked)
     delete from wed_sql.timer x using t
-     where x.flow_id = t.flow_id and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind
+     where x.flow_id = t.flow_id and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind;
+end
 $$;
 
 revoke all on function wed_sql.remove_timers(wed_sql.flow, bigint, integer, "char"[]) from public;
@@ -240,6 +251,7 @@ comment on function wed_sql.sweep_retry(wed_sql.flow, bigint, integer, bigint) i
 create function wed_sql.flow_named(name text) returns wed_sql.flow
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     f wed_sql.flow;
@@ -248,7 +260,7 @@ begin
       from wed_sql.flow
       join pg_class c on c.oid = flow.wed_flow
       join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = name;
+     where n.nspname = name and c.relname = 'wed_flow';
     if not found then
         raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
     end if;

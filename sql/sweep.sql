@@ -77,13 +77,15 @@ comment on function wed_sql.sweep_action(wed_sql.flow, wed_sql.timer) is 'Perfor
 
 create function wed_sql.set_timer(f wed_sql.flow, wid bigint, tgid integer, kind "char", version bigint, due_at timestamp with time zone)
     returns void
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+begin
     insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
     values (f.flow_id, set_timer.wid, set_timer.tgid, set_timer.kind, set_timer.version, set_timer.due_at)
-        on conflict (flow_id, wid, tgid, kind)
-        do update set version = excluded.version, due_at = excluded.due_at
+        on conflict on constraint timer_pkey
+        do update set version = excluded.version, due_at = excluded.due_at;
+end
 $$;
 
 revoke all on function wed_sql.set_timer(wed_sql.flow, bigint, integer, "char", bigint, timestamp with time zone) from public;
