@@ -143,6 +143,21 @@ func TestFailedJobIsRolledBackAndRedone(t *testing.T) {
 	}
 }
 
+func TestServerCountsFailuresAndSaysWhenTheJobIsToBeTriedAgain(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("update wed_trig set backoff = '50 ms', max_attempts = 3 where not cfinal")
+	s.start(s.config("work", func(context.Context, *Job) (State, error) { return nil, errors.New("card declined") }))
+	s.exec("insert into wed_flow default values")
+	s.until("select count(*) = 1 from wed_trace where status = 'E'")
+	want := `WED-transition "work" has failed 3 times: card declined`
+	if got := get[string](s, "select error from wed_trace where status = 'E'"); got != want {
+		t.Errorf("the exception is %q, want %q", got, want)
+	}
+	if n := get[int64](s, "select count(*) from wed_event where event = 'failed' and detail = 'card declined'"); n != 3 {
+		t.Errorf("%d failed attempts in the history, want 3", n)
+	}
+}
+
 func TestFinalBeforeItsSiblingIsRedone(t *testing.T) {
 	s := newServer(t, parallel)
 	left := make(chan struct{}, 100)
