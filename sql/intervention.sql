@@ -140,6 +140,22 @@ revoke all on function wed_sql.refuse_if_not_recorded(wed_sql.flow, bigint, bigi
 
 comment on function wed_sql.refuse_if_not_recorded(wed_sql.flow, bigint, bigint) is 'An error if the history of an instance does not go as far as its present state.';
 
+-- Mostly there is none.
+create function wed_sql.forget_suspension(f wed_sql.flow, instance bigint) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if exists (select from wed_sql.timer t where t.flow_id = f.flow_id and t.wid = instance and t.tgid = 0 and t.kind = 's') then
+        perform wed_sql.remove_timers(f, instance, 0, '{s}');
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.forget_suspension(wed_sql.flow, bigint) from public;
+
+comment on function wed_sql.forget_suspension(wed_sql.flow, bigint) is 'Removes the timer that would end the suspension of an instance, if there is one.';
+
 -- How each of them is done: given the stamp of the present state, which is locked, they return that of the next one, or
 -- null if they write none, and what the history is to say.
 
@@ -161,7 +177,7 @@ begin
         perform wed_sql.set_timer(f, wid, 0, 's', coalesce(after.version, before.version), what.until);
         detail := 'until ' || (to_jsonb(what.until) #>> '{}');
     else
-        perform wed_sql.remove_timers(f, wid, 0, '{s}');
+        perform wed_sql.forget_suspension(f, wid);
     end if;
 end
 $$;
@@ -173,7 +189,7 @@ create function wed_sql.do_resume(
 as $$
 begin
     after := wed_sql.operate(f.wed_flow, wid, 'resume');
-    perform wed_sql.remove_timers(f, wid, 0, '{s}');
+    perform wed_sql.forget_suspension(f, wid);
 end
 $$;
 
@@ -184,7 +200,7 @@ create function wed_sql.do_cancel(
 as $$
 begin
     after := wed_sql.operate(f.wed_flow, wid, 'cancel');
-    perform wed_sql.remove_timers(f, wid, 0, '{s}');
+    perform wed_sql.forget_suspension(f, wid);
 end
 $$;
 
@@ -565,9 +581,11 @@ begin
 end
 $$;
 
+-- On many instances, planning the same small queries anew would take as long as all the rest.
 create function wed_sql.intervene(operation text, args jsonb, caller name) returns setof wed_sql.intervention
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     -- a subtransaction each would cost the whole server more than doing some of them once more
@@ -858,7 +876,7 @@ create function wed_sql.rematch(flow text, wid bigint, reason text default null,
 comment on function wed_sql.rematch(text, bigint, text, boolean) is
 'Judges the state of an instance anew, by the rules in force; returns those for which that changes anything. For the owner of the flow.';
 
-create function wed_sql.rematch(flow text, instances text default $$status in ('R', 'E')$$, reason text default null, dry_run boolean default false)
+create function wed_sql.rematch(flow text, instances text default $$wed_instance.status in ('R', 'E')$$, reason text default null, dry_run boolean default false)
     returns setof wed_sql.intervention
     language c volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_intervene';

@@ -104,31 +104,27 @@ create function wed_sql.end_overdue_of(
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    h record;
 begin
-    ended := 0;
-    for h in execute format($sql$
-        select k.*, j.trname, j.timeout, k.xact_start + least(j.timeout, wed_sql.longest_timeout()) as deadline
-          from unnest($1, $2, $3, $4, $5, $6, $7) k(wid, tgid, pid, lxid, xact_start, role, application)
-          join %s j on j.wid = k.wid and j.tgid = k.tgid
-         where j.timeout is not null
-         order by 10
-    $sql$, f.job_pool) using wids, tgids, pids, lxids, starts, roles, applications
-    loop
-        if h.deadline > clock_timestamp() then
-            deadline := h.deadline;
-            return;
-        end if;
-        if wed_sql.end_holder(h.wid, h.tgid, h.pid, h.lxid, h.deadline) then
-            ended := ended + 1;
-            perform wed_sql.log(
-                format('session %s of role "%s" is terminated: its transaction holds the lock of job "%s" of instance %s of WED-flow "%s" for longer than its timeout',
-                       h.pid, pg_get_userbyid(h.role), h.trname, h.wid, wed_sql.flow_name(f)),
-                format('It has been open since %s, for %s; the timeout is %s. Application: "%s".',
-                       h.xact_start, clock_timestamp() - h.xact_start, h.timeout, h.application));
-        end if;
-    end loop;
+    -- all of them first, and then what is to be said of them: sorting reads to the end
+    execute format($sql$
+        with k as materialized (
+            select k.*, j.trname, j.timeout, k.xact_start + least(j.timeout, wed_sql.longest_timeout()) as deadline
+              from unnest($1, $2, $3, $4, $5, $6, $7) k(wid, tgid, pid, lxid, xact_start, role, application)
+              join %s j on j.wid = k.wid and j.tgid = k.tgid
+             where j.timeout is not null),
+        due as (
+            select k.*, clock_timestamp() - k.xact_start as age, wed_sql.end_holder(k.wid, k.tgid, k.pid, k.lxid, k.deadline) as ended
+              from k where k.deadline <= $8)
+        select count(wed_sql.log(
+                   format('session %%s of role "%%s" is terminated: its transaction holds the lock of job "%%s" of instance %%s of WED-flow "%%s" for longer than its timeout',
+                          h.pid, pg_get_userbyid(h.role), h.trname, h.wid, $9),
+                   format('It has been open since %%s, for %%s; the timeout is %%s. Application: "%%s".',
+                          h.xact_start, h.age, h.timeout, h.application))),
+               (select min(k.deadline) from k where k.deadline > $8)
+          from (select * from due where due.ended order by due.deadline) h
+    $sql$, f.job_pool)
+       into ended, deadline
+      using wids, tgids, pids, lxids, starts, roles, applications, clock_timestamp(), wed_sql.flow_name(f);
 end
 $$;
 

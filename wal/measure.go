@@ -41,8 +41,8 @@ func (a *applier) measure(w *work, f *flow, v *Version, status fold.Status, fire
 		FlowName:  f.name,
 		Initial:   v.Stamp.Version == 0,
 		Status:    status,
-		Fired:     transitions(f, rules, fired, func(r rule) bool { return r.delay == nil }),
-		Withdrawn: transitions(f, rules, v.Stamp.Withdrawn, func(rule) bool { return true }),
+		Fired:     w.transitions(f, rules, fired, false),
+		Withdrawn: w.transitions(f, rules, v.Stamp.Withdrawn, true),
 		Committed: commit,
 		Healed:    v.heal != nil,
 	}
@@ -64,13 +64,14 @@ func (a *applier) measured(w *work) {
 	}
 }
 
-// transitions returns the names of those rules that count.
-func transitions(f *flow, rules ruleSet, ids []fold.Rule, counts func(rule) bool) []string {
-	var names []string
+// transitions returns the names of rules, with or without those that have a delay. They lie
+// in one slice for all states.
+func (w *work) transitions(f *flow, rules ruleSet, ids []fold.Rule, delayed bool) []string {
+	before := len(w.names)
 	for _, id := range ids {
-		if r := rules.get(f, id); counts(r) {
-			names = append(names, r.transition)
+		if r := rules.get(f, id); delayed || r.delay == nil {
+			w.names = append(w.names, r.transition)
 		}
 	}
-	return names
+	return w.names[before:len(w.names):len(w.names)]
 }

@@ -17,6 +17,7 @@ type work struct {
 	keep  bool // jobs that are there
 
 	measured []Measured
+	names    []string // of transitions, in measured
 }
 
 // failure is an error of one statement of a work.

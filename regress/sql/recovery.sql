@@ -156,6 +156,33 @@ select wid, trname from pg_temp.jobs() where wid = 8;
 select pg_temp.perform(8, 'wash', $$stage = 'new'$$);
 select version, trw, trf, status, pending, error from pg_temp.trace(8);
 
+-- actions undo, too: the engine does it all
+select wed_sql.create_flow('auto');
+set search_path = auto, wed_sql;
+insert into wed_attr (aname, adv) values ('stage', 'new'), ('room', null), ('flight', null);
+insert into wed_trig (trname, cpred, action) values
+    ('cancel_room', 'false', $$room = null, stage = 'undone'$$), ('cancel_flight', 'false', 'flight = null');
+insert into wed_trig (trname, cpred, action, undo) values
+    ('book_room', $$stage = 'new' and room is null$$, 'room = 1', 'cancel_room'),
+    ('book_flight', 'room is not null and flight is null', 'flight = 2', 'cancel_flight');
+insert into wed_trig (trname, cpred) values ('pay', 'flight is not null');
+insert into wed_trig (cpred, cfinal) values ($$stage = 'undone'$$, true);
+create procedure pg_temp.await(transition text) language plpgsql as $$
+begin
+    for i in 1 .. 3000 loop
+        exit when exists (select from auto.wed_trace where trw = transition);
+        commit;
+        perform pg_sleep(0.01);
+    end loop;
+end
+$$;
+insert into wed_flow default values;
+call pg_temp.await('book_flight');
+select * from wed_sql.compensate('auto', 1, 'room is null');
+call pg_temp.await('cancel_room');
+select version, state, trw, trf, status, pending, error from pg_temp.trace(1);
+select wed_sql.drop_flow('auto');
+
 -- a livelock is an exception; repaired, it goes on
 select wed_sql.create_flow('mill');
 set search_path = mill, wed_sql;

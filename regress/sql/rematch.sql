@@ -69,4 +69,7 @@ select * from wed_sql.retry('trip', 8);
 select version, state, trw, trf, status, pending, error from pg_temp.trace(2);
 select version, state, trw, trf, status, pending, error from pg_temp.trace(7);
 select wid, version, event, detail from wed_event where event = 'rematched' order by event_id;
+-- whatever attributes there are
+insert into wed_attr (aname) values ('status');
+select wid, error from wed_sql.rematch('trip', dry_run => true);
 select wed_sql.drop_flow('trip');

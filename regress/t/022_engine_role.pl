@@ -3,6 +3,8 @@
 use strict;
 use warnings;
 
+use HTTP::Tiny;
+use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use WedSql;
@@ -41,6 +43,18 @@ perform($node, 1, 'tr_a2', "a2 = 'x'");
 perform($node, 1, 'tr_a3', "a3 = 'x'");
 perform($node, 1, 'tr_final', "a1 = 'done'");
 is(trace($node, 1), figure2_trace('tr_a2', 'tr_a3'), '... and Figure 2 runs to the end');
+ok($node->poll_query_until('postgres', "select finals = 1 from wed_sql.stat_flow where flow = 'travel'"), '... it counts');
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+$node->safe_psql('postgres', "alter system set wed_sql.metrics_address = ':$port'");
+$node->reload;
+my $metrics = '';
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	$metrics = HTTP::Tiny->new->get("http://127.0.0.1:$port/metrics")->{content};
+	last if $metrics =~ /^wed_sql_/m;
+	select(undef, undef, undef, 0.1);
+}
+like($metrics, qr/^wed_sql_statistics_up\{database="postgres"\} 1$/m, '... and may look up what the metrics need');
 
 # a flow made later, and by somebody else; a value that is not in the log and not in the history
 $node->safe_psql('postgres', "set role owner; select wed_sql.create_flow('later'); set search_path = later;
