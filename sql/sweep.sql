@@ -59,7 +59,7 @@ begin
 
     done := wed_sql.perform(f.wed_flow, due.wid, due.tgid, r.action,
                             least(extract(epoch from r.timeout) * 1000, 2147483647)::integer);
-    if done.outcome = 'busy' then
+    if done.outcome = 'busy' or done.sqlstate = 'WED16' then -- or leased
         perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
     elsif done.sqlstate in ('WED03', 'WED08', 'WED17') then
         -- it has been withdrawn, and the follower has not come to that yet
