@@ -386,52 +386,94 @@ find_rule(const WedFlow *flow, int32 tgid)
 	return NULL;
 }
 
-/* Whether what pends of a WED-trigger goes when its condition does not hold. */
-static bool
-goes_with_condition(const WedFlow *flow, int64 wid, int32 tgid, int64 since)
+/* A WED-trigger as it is in force or, if it is not, as it was last. */
+static WedRule
+last_rule(const WedFlow *flow, int32 tgid)
 {
 	const WedRule *rule = find_rule(flow, tgid);
 	WedRule		former;
 
-	if (tgid == flow->excpt_tgid)
-		return false;
-	if (rule == NULL)
-	{
-		wed_read_former_rule(tgid, &former);
-		rule = &former;
-	}
-	/* a clock that still runs stops */
-	return rule->withdrawable || (rule->delayed && !has_fired(flow, wid, tgid, since));
+	if (rule != NULL)
+		return *rule;
+	wed_read_former_rule(tgid, &former);
+	return former;
+}
+
+/* Whether what pends of a WED-trigger goes when its condition does not hold. */
+static bool
+is_withdrawable(const WedFlow *flow, int32 tgid)
+{
+	return tgid != flow->excpt_tgid && last_rule(flow, tgid).withdrawable;
+}
+
+static int
+compare_tgids(const void *a, const void *b)
+{
+	int32		x = *(const int32 *) a;
+	int32		y = *(const int32 *) b;
+
+	return (x > y) - (x < y);
 }
 
 /*
  * Decides which of those that pended before the state pend on: fills in
- * stamp->since, and adds to stamp->withdrawn. Where no condition was evaluated,
- * none has stopped to hold.
+ * stamp->since and, of these, stamp->clocks, and adds to stamp->withdrawn. Where
+ * no condition was evaluated, none has stopped to hold.
+ *
+ * Whether it is a clock that pends says the state that fired it: the rule may
+ * have got or lost its delay since.
  */
 static void
 withdraw(const WedFlow *flow, int64 wid, const WedPending *before, WedStamp *stamp)
 {
 	int32	   *withdrawn = palloc(sizeof(int32) * (before->count + 1));
 	int			nwithdrawn = 0;
+	bool		judged = stamp->error == NULL && stamp->nundo == 0;
 
+	stamp->clocks = palloc(sizeof(int32) * (before->count + stamp->nmatched + 1));
+	stamp->nclocks = 0;
 	stamp->since = palloc(sizeof(int64) * (before->count + 1));
 	stamp->nkept = 0;
 	for (int i = 0; i < before->count; i++)
 	{
 		int32		tgid = before->tgids[i];
+		bool		clock = before->clocks[i];
+		bool		goes = is_among(tgid, stamp->withdrawn, stamp->nwithdrawn);
+		bool		stops = judged && !is_among(tgid, stamp->matched, stamp->nmatched);
 
 		if (tgid == stamp->by)
 			continue;
-		if (is_among(tgid, stamp->withdrawn, stamp->nwithdrawn) ||
-			(stamp->error == NULL && stamp->nundo == 0 && !is_among(tgid, stamp->matched, stamp->nmatched) &&
-			 goes_with_condition(flow, wid, tgid, before->since[i])))
+		if (clock && (stops || stamp->status == WED_SUSPENDED))
+			clock = !has_fired(flow, wid, tgid, before->since[i]);
+		/* a clock that still runs stops */
+		if (goes || (stops && (clock || is_withdrawable(flow, tgid))))
+		{
 			withdrawn[nwithdrawn++] = tgid;
+			clock = clock && stamp->status == WED_SUSPENDED;
+		}
 		else
 			stamp->since[stamp->nkept++] = before->since[i];
+		if (clock)
+			stamp->clocks[stamp->nclocks++] = tgid;
 	}
 	stamp->withdrawn = withdrawn;
 	stamp->nwithdrawn = nwithdrawn;
+}
+
+/* Of the rules that the state fires, those whose delay begins: but for some that are due at once. */
+static void
+start_clocks(const WedFlow *flow, const int32 *due, int ndue, WedStamp *stamp)
+{
+	for (int i = 0; i < stamp->nmatched; i++)
+	{
+		int32		tgid = stamp->matched[i];
+		bool		kept = tgid != stamp->by && is_among(tgid, stamp->pending, stamp->npending) &&
+			!is_among(tgid, stamp->withdrawn, stamp->nwithdrawn);
+
+		if (!kept && tgid != flow->excpt_tgid && !is_among(tgid, due, ndue) && last_rule(flow, tgid).delayed)
+			stamp->clocks[stamp->nclocks++] = tgid;
+	}
+	qsort(stamp->clocks, stamp->nclocks, sizeof(int32), compare_tgids);
 }
 
 /* C3: nothing but the job that wrote it may pend at a final state. */
@@ -541,6 +583,7 @@ static HeapTuple
 guard_initial_state(WedFlow *flow, TriggerData *trigger)
 {
 	WedStamp	stamp = {0};
+	WedPending	nothing = {0};
 	int64		wid = wid_of(flow, trigger->tg_relation, trigger->tg_trigtuple);
 
 	if (!wed_is_lockable(wid))
@@ -558,6 +601,8 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				 errdetail("%d enabled WED-conditions were evaluated.", flow->nrules),
 				 errhint("Insert a state on which a WED-trigger of %s fires, or define one that does.",
 						 quote_qualified_identifier(flow->name, "wed_trig"))));
+	withdraw(flow, wid, &nothing, &stamp);
+	start_clocks(flow, NULL, 0, &stamp);
 	return stamped(flow, trigger->tg_relation, trigger->tg_trigtuple, &stamp);
 }
 
@@ -643,6 +688,7 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 	else
 		judge_into(flow, trigger->tg_newslot, stamp);
 	withdraw(flow, wid, &pending, stamp);
+	start_clocks(flow, NULL, 0, stamp);
 	if (stamp->final)
 		check_nothing_else_pends(flow, wid, stamp);
 }
@@ -689,15 +735,6 @@ withdraw_all(WedStamp *stamp)
 	stamp->nwithdrawn = stamp->npending;
 }
 
-static int
-compare_tgids(const void *a, const void *b)
-{
-	int32		x = *(const int32 *) a;
-	int32		y = *(const int32 *) b;
-
-	return (x > y) - (x < y);
-}
-
 /* Rules are due that the conditions do not say. */
 static void
 match_also(WedStamp *stamp, const int32 *tgids, int count)
@@ -730,9 +767,39 @@ match_not(WedStamp *stamp, const int32 *tgids, int count)
 	stamp->nmatched = n;
 }
 
+/* Those of a list that are not in another one, nor the exception job. */
+static int32 *
+without(const WedFlow *flow, const int32 *tgids, int count, const int32 *others, int nothers, int *n)
+{
+	int32	   *rest = palloc(sizeof(int32) * (count + 1));
+
+	*n = 0;
+	for (int i = 0; i < count; i++)
+	{
+		if (tgids[i] != flow->excpt_tgid && !is_among(tgids[i], others, nothers))
+			rest[(*n)++] = tgids[i];
+	}
+	return rest;
+}
+
+/* Of a list of WED-triggers, those that have no delay. */
+static int32 *
+without_delay(const WedFlow *flow, const int32 *tgids, int count, int *n)
+{
+	int32	   *rest = palloc(sizeof(int32) * (count + 1));
+
+	*n = 0;
+	for (int i = 0; i < count; i++)
+	{
+		if (tgids[i] != flow->excpt_tgid && !last_rule(flow, tgids[i]).delayed)
+			rest[(*n)++] = tgids[i];
+	}
+	return rest;
+}
+
 /*
- * What was pending before is due again, whatever its condition says: but for
- * rules that would have been withdrawn.
+ * Jobs that were pending before are due again, whatever their conditions say:
+ * but for those that would have been withdrawn.
  */
 static void
 restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
@@ -742,17 +809,7 @@ restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
 
 	for (int i = 0; i < count; i++)
 	{
-		const WedRule *rule = find_rule(flow, tgids[i]);
-		WedRule		former;
-
-		if (tgids[i] == flow->excpt_tgid)
-			continue;
-		if (rule == NULL)
-		{
-			wed_read_former_rule(tgids[i], &former);
-			rule = &former;
-		}
-		if (!rule->withdrawable && !rule->delayed)
+		if (!is_withdrawable(flow, tgids[i]))
 			due[n++] = tgids[i];
 	}
 	if (n > 0)
@@ -784,6 +841,8 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 	TupleTableSlot *state = trigger->tg_newslot;
 	bool		undoing = before->nundo > 0;
 	WedPending	pending;
+	int32	   *due = NULL;		/* jobs that were in the pool before: without a delay now */
+	int			ndue = 0;
 
 	if (operation->kind == WED_OP_REOPEN ? !before->final : before->final)
 	{
@@ -826,6 +885,7 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 		case WED_OP_RESUME:
 			if (before->status != WED_SUSPENDED)
 				refuse_operation(flow, wid, "is not suspended");
+			due = without(flow, before->withdrawn, before->nwithdrawn, before->clocks, before->nclocks, &ndue);
 			if (undoing)
 			{
 				go_on_undoing(flow, before->undo, before->nundo, stamp);
@@ -835,12 +895,17 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 			judge_into(flow, state, stamp);
 			if (before->error != NULL)
 			{
-				/* what was wrong has not been put right */
+				int			npending;
+				int32	   *all = without(flow, before->withdrawn, before->nwithdrawn, NULL, 0, &npending);
+
+				/* what was wrong has not been put right, and no condition counts */
 				stamp->error = before->error;
 				stamp->final = false;
 				stamp->nmatched = 0;
+				match_also(stamp, all, npending);
 			}
-			restore(flow, before->withdrawn, before->nwithdrawn, stamp);
+			else
+				restore(flow, due, ndue, stamp);
 			if (stamp->nmatched > 0 && is_among(flow->excpt_tgid, before->withdrawn, before->nwithdrawn) &&
 				before->nwithdrawn > 1)
 				match_also(stamp, &flow->excpt_tgid, 1);
@@ -848,13 +913,14 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 		case WED_OP_RETRY:
 			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
 			stamp->run = 0;
+			due = without(flow, operation->tgids, operation->ntgids, NULL, 0, &ndue);
 			if (undoing)
 			{
 				go_on_undoing(flow, before->undo, before->nundo, stamp);
 				break;
 			}
 			judge_into(flow, state, stamp);
-			restore(flow, operation->tgids, operation->ntgids, stamp);
+			restore(flow, due, ndue, stamp);
 			break;
 		case WED_OP_SKIP:
 			withdraw_jobs(flow, wid, operation->tgids, operation->ntgids, stamp);
@@ -876,7 +942,9 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 			withdraw_all(stamp);
 			stamp->run = 0;
 			judge_into(flow, state, stamp);
-			restore(flow, operation->tgids, operation->ntgids, stamp);
+			/* the history does not tell a clock from a job */
+			due = without_delay(flow, operation->tgids, operation->ntgids, &ndue);
+			restore(flow, due, ndue, stamp);
 			break;
 		case WED_OP_COMPENSATE:
 			withdraw_all(stamp);
@@ -906,6 +974,7 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 	}
 
 	withdraw(flow, wid, &pending, stamp);
+	start_clocks(flow, due, ndue, stamp);
 	if (!stamp->final || stamp->status == WED_CANCELLED || !others_pend(stamp))
 		return;
 	if (operation->kind == WED_OP_REMATCH)
