@@ -863,6 +863,11 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 	switch (operation->kind)
 	{
 		case WED_OP_FAIL:
+			/* the job that failed may have been withdrawn, and be due again: as another job */
+			if (operation->version >= 0 && fired_by(&pending, operation->tgid) != operation->version)
+				refuse_operation(flow, wid,
+								 psprintf("has no pending job of tgid %d of version " INT64_FORMAT,
+										  operation->tgid, operation->version));
 			withdraw_job(flow, wid, operation->tgid, stamp);
 			stamp->error = operation->reason;
 			stamp->undo = before->undo;

@@ -228,6 +228,7 @@ typedef struct WedOperation
 	Oid			wed_flow;
 	int64		wid;
 	int32		tgid;			/* job that it concerns, or 0 */
+	int64		version;		/* of the state that fired this job; -1: whichever */
 	bool		sets;			/* writes attributes */
 	char	   *reason;
 	int			ntgids;
