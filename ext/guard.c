@@ -56,6 +56,9 @@ typedef struct LockedJobs
 	WedJob		job;			/* the one to complete; its tgid is 0 if there is none */
 } LockedJobs;
 
+static int64 fired_by(const WedPending *pending, int32 tgid);
+static bool has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since);
+
 PG_FUNCTION_INFO_V1(wed_guard);
 
 static void
@@ -78,9 +81,35 @@ begin_job_scan(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot snaps
 	return systable_beginscan(job_pool, flow->job_pool_pkey, true, snapshot, 1, &key);
 }
 
-/* For messages: the pending jobs of wid, or only those that are locked here. */
+/*
+ * For messages: what pends, but clocks that run. It may be on its way to
+ * job_pool. If the job that is refused pends, it is another one, of another state.
+ */
 static char *
-list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, bool locked)
+list_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 refused)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < pending->count; i++)
+	{
+		int32		tgid = pending->tgids[i];
+
+		if (pending->clocks[i] && !has_fired(flow, wid, tgid, pending->since[i]))
+			continue;
+		append_transition(&list, wed_transition_name(flow, tgid), tgid);
+		if (tgid == refused)
+			appendStringInfo(&list, " since state " INT64_FORMAT, pending->since[i]);
+	}
+	return list.data;
+}
+
+/*
+ * For messages: the jobs of wid in job_pool, or only those that are locked here.
+ * Some that do not pend any more may still be there.
+ */
+static char *
+list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending, bool locked)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleDesc	desc = RelationGetDescr(job_pool);
@@ -93,8 +122,9 @@ list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, bool locked)
 	{
 		bool		isnull;
 		int32		tgid = DatumGetInt32(heap_getattr(tuple, JOB_TGID, desc, &isnull));
+		int64		version = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull));
 
-		if (!locked || wed_job_lock_held(wid, tgid))
+		if (locked ? wed_job_lock_held(wid, tgid) : fired_by(pending, tgid) == version)
 			append_transition(&list, TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull)),
 							  tgid);
 	}
@@ -104,25 +134,25 @@ list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, bool locked)
 }
 
 static void
-refuse_job_not_pending(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgid)
+refuse_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 tgid)
 {
 	const char *trname = wed_transition_name(flow, tgid);
-	char	   *pending = list_jobs(flow, job_pool, wid, false);
+	char	   *others = list_pending(flow, wid, pending, tgid);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_JOB_NOT_PENDING),
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is not pending",
 					trname ? trname : "?", tgid, wid, flow->name),
-			 pending[0] != '\0' ?
-			 errdetail("Pending: %s.", pending) :
+			 others[0] != '\0' ?
+			 errdetail("Pending: %s.", others) :
 			 errdetail("No job of this instance is pending."),
 			 errhint("Another worker may just have completed it, or it was withdrawn: roll back, and take another job.")));
 }
 
 static void
-refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgid)
+refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending, int32 tgid)
 {
-	char	   *pending = list_jobs(flow, job_pool, wid, false);
+	char	   *jobs = list_jobs(flow, job_pool, wid, pending, false);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NO_JOB_LOCK),
@@ -131,8 +161,8 @@ refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgi
 					wid, flow->name) :
 			 errmsg("the lock of job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\", which wed_sql.completes_tgid names, is not held",
 					tgid, wid, flow->name),
-			 pending[0] != '\0' ?
-			 errdetail("Pending: %s.", pending) :
+			 jobs[0] != '\0' ?
+			 errdetail("Pending: %s.", jobs) :
 			 errdetail("No job of this instance is pending yet."),
 			 errhint("Take the lock of a job in %s first: SELECT wed_sql.try_lock(wid, tgid).",
 					 quote_qualified_identifier(flow->name, "job_pool"))));
@@ -143,22 +173,22 @@ refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgi
  * pending, or may be once.
  */
 static void
-refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid)
+refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending)
 {
 	if (wed_completes_tgid != 0)
 	{
 		if (wed_job_lock_held(wid, wed_completes_tgid))
-			refuse_job_not_pending(flow, job_pool, wid, wed_completes_tgid);
-		refuse_without_lock(flow, job_pool, wid, wed_completes_tgid);
+			refuse_job_not_pending(flow, wid, pending, wed_completes_tgid);
+		refuse_without_lock(flow, job_pool, wid, pending, wed_completes_tgid);
 	}
 	for (int i = 0; i < flow->nrules; i++)
 	{
 		if (wed_job_lock_held(wid, flow->rules[i].tgid))
-			refuse_job_not_pending(flow, job_pool, wid, flow->rules[i].tgid);
+			refuse_job_not_pending(flow, wid, pending, flow->rules[i].tgid);
 	}
 	if (wed_job_lock_held(wid, flow->excpt_tgid))
-		refuse_job_not_pending(flow, job_pool, wid, flow->excpt_tgid);
-	refuse_without_lock(flow, job_pool, wid, 0);
+		refuse_job_not_pending(flow, wid, pending, flow->excpt_tgid);
+	refuse_without_lock(flow, job_pool, wid, pending, 0);
 }
 
 static void
@@ -219,6 +249,9 @@ wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *l
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NOT_THE_LEASE),
+			 claims && job->lckid == NULL ?
+			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is not leased",
+					job->trname, job->tgid, wid, flow->name) :
 			 claims ?
 			 errmsg("the lease of job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" has ended",
 					job->trname, job->tgid, wid, flow->name) :
@@ -255,7 +288,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 	find_locked_jobs(flow, job_pool, wid, snapshot, &jobs);
 	*job = jobs.job;
 	if (job->tgid == 0)
-		refuse_without_job(flow, job_pool, wid);
+		refuse_without_job(flow, job_pool, wid, pending);
 	if (!wed_may_perform(flow, GetUserId(), job->trname))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -266,11 +299,11 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 				(errcode(ERRCODE_WED_AMBIGUOUS_JOB),
 				 errmsg("locks of several pending jobs of instance " INT64_FORMAT " of WED-flow \"%s\" are held",
 						wid, flow->name),
-				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, true)),
+				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, pending, true)),
 				 errhint("Say which one the update completes: SET LOCAL wed_sql.completes_tgid = tgid.")));
 	/* it may have been withdrawn, and even be due again: as another job */
 	if (fired_by(pending, job->tgid) != job->version)
-		refuse_job_not_pending(flow, job_pool, wid, job->tgid);
+		refuse_job_not_pending(flow, wid, pending, job->tgid);
 	wed_check_lease(flow, wid, job, wed_lckid);
 }
 
@@ -301,7 +334,7 @@ complete_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp
 	} while (result == TM_Updated);
 	/* only a lock that was given up too early lets somebody else be faster */
 	if (result != TM_Ok)
-		refuse_job_not_pending(flow, job_pool, wid, job.tgid);
+		refuse_job_not_pending(flow, wid, pending, job.tgid);
 
 	table_close(job_pool, RowExclusiveLock);
 	stamp->by = job.tgid;
@@ -557,7 +590,12 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 void
 wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid)
 {
-	refuse_job_not_pending(flow, table_open(flow->job_pool, AccessShareLock), wid, tgid);
+	WedStamp	stamp;
+	WedPending	pending = {0};
+
+	if (wed_read_stamp(flow->relid, wid, &stamp))
+		wed_stamp_pending_after(&stamp, flow->excpt_tgid, &pending);
+	refuse_job_not_pending(flow, wid, &pending, tgid);
 	pg_unreachable();
 }
 

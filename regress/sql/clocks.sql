@@ -90,3 +90,27 @@ select fired from wed_sql.retry('loan', 4);
 select pg_temp.wait_for($$(select status from wed_instance where wid = 4) = 'F'$$);
 select version, trw, trf, status, pending from pg_temp.trace(4);
 select * from timers;
+
+-- the last attempt of a job that was withdrawn makes no exception of an instance that the transition is due of again
+update wed_trig set enabled = true, withdrawable = true where trname = 'stamp';
+insert into wed_flow default values;
+select sync();
+select tgid from wed_trig where trname = 'stamp' \gset
+begin;
+select wed_sql.try_lock(5, :tgid);
+select version, fired from wed_sql.suspend('loan', 5);
+select version, fired from wed_sql.resume('loan', 5);
+select * from pg_temp.refused(format($$select wed_sql.operate('wed_flow', 5, 'fail', %s, null, 'no ink', version => 0)$$, :tgid)) \gx
+-- and what is said to pend is what does: not the clock, nor the job that is still in the pool
+select version from job_pool where wid = 5;
+select * from pg_temp.refused($$update wed_flow set returned = 'yes' where wid = 5$$) \gx
+select version, pending from wed_sql.skip('loan', 5, 'stamp');
+select * from pg_temp.refused($$update wed_flow set returned = 'yes' where wid = 5$$) \gx
+rollback;
+begin;
+select * from pg_temp.refused($$update wed_flow set returned = 'yes' where wid = 5$$) \gx
+select version from wed_sql.suspend('loan', 5);
+select version from wed_sql.resume('loan', 5);
+select * from pg_temp.refused($$update wed_flow set returned = 'yes' where wid = 5$$) \gx
+rollback;
+select (wed_sql.operate('wed_flow', 5, 'fail', :tgid, null, 'no ink', version => 0)).error;
