@@ -113,3 +113,23 @@ func FuzzParseStampDoesNotPanic(f *testing.F) {
 	f.Add(`(5,6,4,{4},{},f,"division by zero, at ""a1"" \\ (x)",t)`)
 	f.Fuzz(func(t *testing.T, text string) { _, _ = ParseStamp(text) })
 }
+
+func TestHealingTellsWhatPendsFromWhatWasOvertaken(t *testing.T) {
+	t.Parallel()
+	s := Stamp{Version: 7, By: 9, Pending: []fold.Rule{2, 3, 5, 9}, Withdrawn: []fold.Rule{5}, Since: []int64{4, 6}, Matched: []fold.Rule{5}}
+	g := gap{fired: []fire{
+		{rule: 2, version: 4, pooled: true},  // as it pends
+		{rule: 3, version: 1, pooled: true},  // withdrawn, and due again since
+		{rule: 3, version: 6, pooled: false}, // its clock runs
+		{rule: 5, version: 6, pooled: true},  // withdrawn by this state, which fires it again
+		{rule: 8, version: 6, pooled: false}, // a clock that was stopped
+	}}
+	there, stale := g.compare([]fold.Rule{2, 3, 5}, s.since)
+	if diff := cmp.Diff([]fold.Rule{2}, there); diff != "" {
+		t.Error(diff)
+	}
+	want := []fire{{3, 1, true}, {5, 6, true}, {8, 6, false}}
+	if diff := cmp.Diff(want, stale, cmp.AllowUnexported(fire{})); diff != "" {
+		t.Error(diff)
+	}
+}
