@@ -263,7 +263,7 @@ wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *l
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NOT_THE_LEASE),
-			 claims && job->lckid == NULL ?
+			 claims && !leased ?
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is not leased",
 					job->trname, job->tgid, wid, flow->name) :
 			 claims ?
@@ -272,7 +272,7 @@ wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *l
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is leased",
 					job->trname, job->tgid, wid, flow->name),
 			 leased ? errdetail("It is leased to another until %s.", timestamptz_to_str(job->leased_until)) :
-			 claims && job->lckid == NULL ? errdetail("It never was, or the lease has ended.") : 0,
+			 claims && !leased ? errdetail("It never was, or the lease has ended.") : 0,
 			 claims ?
 			 errhint("Lease another job; extend a lease before it runs out.") :
 			 errhint("Take another job: wed_sql.try_lock() gives no lock of a leased one.")));

@@ -114,3 +114,6 @@ select version from wed_sql.resume('loan', 5);
 select * from pg_temp.refused($$update wed_flow set returned = 'yes' where wid = 5$$) \gx
 rollback;
 select (wed_sql.operate('wed_flow', 5, 'fail', :tgid, null, 'no ink', version => 0)).error;
+
+-- who claims a lease of a job that never was leased
+select * from pg_temp.refused($$select wed_sql.complete('loan', 5, 1, 'token', $x$note = 'x'$x$)$$) \gx
