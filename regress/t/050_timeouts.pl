@@ -245,6 +245,20 @@ pass('a connection that is lost is written down, a rollback is not');
 is($node->safe_psql('postgres', "select attempts from f.job_pool where wid = $wid"), '2', '... it is an attempt that failed');
 like($listener->query_safe('select 1'), qr/notification "slow" with payload "\{"flow":"f","wid":$wid,/, '... and the others are notified');
 
+# whoever may not perform a job can lock it, as anybody can, but does not fail at it
+$node->safe_psql('postgres', 'create role stranger login');
+$holder = $node->background_psql('postgres', extra_params => [ '-U', 'stranger' ]);
+$holder->query_safe("begin; select pg_try_advisory_xact_lock($wid, $tgid)");
+$holder->{run}->kill_kill;
+my $notified = 0;
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	last if $notified = $listener->query_safe('select pg_sleep(0.1)') =~ /notification "slow" with payload "\{"flow":"f","wid":$wid,/;
+}
+ok($notified, 'the workers are notified when a stranger lets go of a job');
+is($node->safe_psql('postgres', "select attempts from f.job_pool where wid = $wid"), '2', '... but no attempt has failed');
+is(events("wid = $wid"), '2', '... and nothing is written down');
+
 # a session that ends when it is done is no loss
 $node->safe_psql('postgres', "begin; select wed_sql.try_lock($wid, $tgid); update f.wed_flow set n = 1 where wid = $wid; commit");
 $node->safe_psql('postgres', 'select wed_sql.sync()');
