@@ -180,8 +180,21 @@ read_job(HeapTuple tuple, TupleDesc desc, WedJob *job)
 	job->leased_until = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
 }
 
+/* The state that fired a rule that pends; -1 if it does not. */
+static int64
+fired_by(const WedPending *pending, int32 tgid)
+{
+	for (int i = 0; i < pending->count; i++)
+	{
+		if (pending->tgids[i] == tgid)
+			return pending->since[i];
+	}
+	return -1;
+}
+
 static void
-find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot snapshot, LockedJobs *jobs)
+find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending,
+				 Snapshot snapshot, LockedJobs *jobs)
 {
 	TupleDesc	desc = RelationGetDescr(job_pool);
 	SysScanDesc scan = begin_job_scan(flow, job_pool, wid, snapshot);
@@ -194,6 +207,10 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot sna
 		int32		tgid = DatumGetInt32(heap_getattr(tuple, JOB_TGID, desc, &isnull));
 
 		if (!wed_job_lock_held(wid, tgid))
+			continue;
+		/* one that was withdrawn may still be there, beside the one that is due since */
+		if (fired_by(pending, tgid) !=
+			DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull)))
 			continue;
 		jobs->count++;
 		if (wed_completes_tgid == 0 || wed_completes_tgid == tgid)
@@ -230,18 +247,6 @@ wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *l
 			 errhint("Take another job: wed_sql.try_lock() gives no lock of a leased one.")));
 }
 
-/* The state that fired a rule that pends; -1 if it does not. */
-static int64
-fired_by(const WedPending *pending, int32 tgid)
-{
-	for (int i = 0; i < pending->count; i++)
-	{
-		if (pending->tgids[i] == tgid)
-			return pending->since[i];
-	}
-	return -1;
-}
-
 /*
  * The job that this transaction has locked, which the state completes, if it may
  * be completed so.
@@ -252,7 +257,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 {
 	LockedJobs	jobs;
 
-	find_locked_jobs(flow, job_pool, wid, snapshot, &jobs);
+	find_locked_jobs(flow, job_pool, wid, pending, snapshot, &jobs);
 	*job = jobs.job;
 	if (job->tgid == 0)
 		refuse_without_job(flow, job_pool, wid);
@@ -268,9 +273,6 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 						wid, flow->name),
 				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, true)),
 				 errhint("Say which one the update completes: SET LOCAL wed_sql.completes_tgid = tgid.")));
-	/* it may have been withdrawn, and even be due again: as another job */
-	if (fired_by(pending, job->tgid) != job->version)
-		refuse_job_not_pending(flow, job_pool, wid, job->tgid);
 	wed_check_lease(flow, wid, job, wed_lckid);
 }
 
@@ -345,7 +347,7 @@ is_among(int32 tgid, const int32 *tgids, int count)
 	return false;
 }
 
-/* A job as it is now; false if there is none. */
+/* A job as it is now, the newest of that WED-trigger; false if there is none. */
 bool
 wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job)
 {
@@ -354,16 +356,24 @@ wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job)
 	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
+	bool		found = false;
 
 	ScanKeyInit(&keys[0], JOB_WID, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(wid));
 	ScanKeyInit(&keys[1], JOB_TGID, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(tgid));
 	scan = systable_beginscan(job_pool, flow->job_pool_pkey, true, snapshot, 2, keys);
-	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		read_job(tuple, RelationGetDescr(job_pool), job);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		WedJob		other = {0};
+
+		read_job(tuple, RelationGetDescr(job_pool), &other);
+		if (!found || other.version > job->version)
+			*job = other;
+		found = true;
+	}
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(job_pool, AccessShareLock);
-	return HeapTupleIsValid(tuple);
+	return found;
 }
 
 /* Whether the delay of a WED-trigger is over, and its job in the pool. */

@@ -109,32 +109,68 @@ typedef struct Update
 	const char *set_clause;		/* NULL: the attributes stay as they are */
 	int64		wid;
 	const char *lock_timeout;	/* NULL: does not wait for the instance at all */
+	const WedFlow *flow;		/* of an action, as are the next two */
+	int32		tgid;
+	int64		version;		/* of the state that fired it */
 	Datum		stamp;			/* out: of the state that was written, detoasted */
 	bool		found;			/* out */
 	bool		busy;			/* out: somebody else has the instance */
+	bool		gone;			/* out: the job does not pend */
 	MemoryContext context;		/* for stamp */
 } Update;
 
-/* Whether the instance can be had at once; also if there is none. */
+static const char *
+table_name(const Update *update)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
+									  RelationGetRelationName(update->wed_flow));
+}
+
+/* Whether the job that is to be completed pends, as the row says. */
 static bool
-lock_instance(const Update *update)
+still_pends(const Update *update, Datum value)
+{
+	WedStamp	stamp;
+	WedPending	pending;
+
+	wed_stamp_read(value, &stamp);
+	wed_stamp_pending_after(&stamp, update->flow->excpt_tgid, &pending);
+	for (int i = 0; i < pending.count; i++)
+	{
+		if (pending.tgids[i] == update->tgid)
+			return pending.since[i] == update->version;
+	}
+	return false;
+}
+
+/*
+ * Takes the instance, if it can be had at once and the job pends: else
+ * update->busy or update->gone.
+ */
+static bool
+take_instance(Update *update)
 {
 	Oid			type = INT8OID;
 	Datum		wid = Int64GetDatum(update->wid);
-	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(update->wed_flow)),
-												   RelationGetRelationName(update->wed_flow));
-	bool		exists;
+	bool		isnull;
 
-	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1 for update skip locked", table),
+	if (SPI_execute_with_args(psprintf("select _stamp from only %s where wid operator(pg_catalog.=) $1 for update skip locked",
+									   table_name(update)),
 							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));
 	if (SPI_processed == 1)
-		return true;
-	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1", table),
+	{
+		Datum		stamp = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+
+		update->gone = isnull || !still_pends(update, stamp);
+		return !update->gone;
+	}
+	if (SPI_execute_with_args(psprintf("select from only %s where wid operator(pg_catalog.=) $1", table_name(update)),
 							  1, &type, &wid, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "reading an instance failed: %s", SPI_result_code_string(SPI_result));
-	exists = SPI_processed == 1;
-	return !exists;
+	update->busy = SPI_processed == 1;
+	update->gone = !update->busy;
+	return false;
 }
 
 static void
@@ -179,9 +215,8 @@ execute_update(void *arg)
 		elog(ERROR, "SPI_connect failed");
 	if (update->lock_timeout != NULL)
 		keep_lock_timeout(update);
-	else if (!lock_instance(update))
+	else if (!take_instance(update))
 	{
-		update->busy = true;
 		SPI_finish();
 		return;
 	}
@@ -189,6 +224,10 @@ execute_update(void *arg)
 	if (outcome != SPI_OK_UPDATE_RETURNING)
 		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
 	take_stamp(update);
+	if (update->flow != NULL && !update->found)
+		ereport(ERROR,
+				(errcode(ERRCODE_NO_DATA_FOUND),
+				 errmsg("the action has written nothing")));
 	SPI_finish();
 }
 
@@ -226,16 +265,19 @@ describe_operation(const char *name, WedOperation *operation)
 	elog(ERROR, "unknown operation \"%s\"", name);
 }
 
-/* Runs body as the flow's owner while the operation is under way. */
+/*
+ * Runs body as the flow's owner while the operation is under way. The owner's
+ * triggers have no more time than an action of his.
+ */
 static void
-under_operation(const WedOperation *operation, Oid owner, void (*body) (void *), void *arg)
+under_operation(const WedOperation *operation, const WedFlow *flow, void (*body) (void *), void *arg)
 {
 	const WedOperation *before = current;
 
 	current = operation;
 	PG_TRY();
 	{
-		wed_run_as_owner(owner, body, arg);
+		wed_run_limited(flow, body, arg);
 	}
 	PG_FINALLY();
 	{
@@ -277,7 +319,7 @@ wed_operate(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(6))
 		operation.tgids = read_tgids(PG_GETARG_ARRAYTYPE_P(6), &operation.ntgids);
 
-	under_operation(&operation, flow->owner, execute_update, &update);
+	under_operation(&operation, flow, execute_update, &update);
 	if (!update.found)
 		refuse_unknown_instance(flow->name, update.wid);
 	table_close(update.wed_flow, NoLock);
@@ -285,10 +327,11 @@ wed_operate(PG_FUNCTION_ARGS)
 }
 
 /*
- * wed_sql.perform(wed_flow regclass, wid bigint, tgid integer, action text,
- * timeout_ms integer) -> (outcome text, sqlstate text, error text): performs a
- * pending WED-transition by its action. The outcome is done, busy (another
- * session has the job or the instance) or failed.
+ * wed_sql.perform(wed_flow regclass, wid bigint, tgid integer, version bigint,
+ * action text, timeout_ms integer) -> (outcome text, sqlstate text, error text):
+ * performs a WED-transition that a state has fired by its action. The outcome
+ * is done, gone (it does not pend any more), busy (another session has the job
+ * or the instance) or failed.
  */
 Datum
 wed_perform(PG_FUNCTION_ARGS)
@@ -296,7 +339,7 @@ wed_perform(PG_FUNCTION_ARGS)
 	Update		update = {0};
 	WedFlow    *flow;
 	int32		tgid = PG_GETARG_INT32(2);
-	int			timeout = PG_GETARG_INT32(4);
+	int			timeout = PG_GETARG_INT32(5);
 	int			completes_before = wed_completes_tgid;
 	char	   *error;
 	int			sqlstate = 0;
@@ -308,9 +351,12 @@ wed_perform(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	update.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
 	update.wid = PG_GETARG_INT64(1);
-	update.set_clause = text_to_cstring(PG_GETARG_TEXT_PP(3));
+	update.tgid = tgid;
+	update.version = PG_GETARG_INT64(3);
+	update.set_clause = text_to_cstring(PG_GETARG_TEXT_PP(4));
 	update.context = CurrentMemoryContext;
 	flow = wed_flow_get(update.wed_flow);
+	update.flow = flow;
 
 	if (!wed_take_job_lock(update.wid, tgid))
 		values[0] = CStringGetTextDatum("busy");
@@ -326,9 +372,7 @@ wed_perform(PG_FUNCTION_ARGS)
 			wed_completes_tgid = completes_before;
 		}
 		PG_END_TRY();
-		if (error == NULL && !update.found && !update.busy)
-			refuse_unknown_instance(flow->name, update.wid);
-		values[0] = CStringGetTextDatum(update.busy ? "busy" : error ? "failed" : "done");
+		values[0] = CStringGetTextDatum(error ? "failed" : update.busy ? "busy" : update.gone ? "gone" : "done");
 		if (error != NULL)
 		{
 			values[1] = CStringGetTextDatum(unpack_sql_state(sqlstate));
@@ -396,7 +440,7 @@ wed_remove_instances(PG_FUNCTION_ARGS)
 		if (nulls[i])
 			continue;
 		removal.wid = operation.wid = DatumGetInt64(wids[i]);
-		under_operation(&operation, flow->owner, execute_removal, &removal);
+		under_operation(&operation, flow, execute_removal, &removal);
 		if (removal.removed)
 			wids[nremoved++] = wids[i];
 	}

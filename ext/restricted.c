@@ -31,7 +31,7 @@ static TimeoutId time_limit_id = MAX_TIMEOUTS;
 static volatile sig_atomic_t time_limit_struck = false;
 
 /* how often the limit may strike one state */
-#define MAX_STRIKES 10
+static int	max_strikes = 0;
 static volatile sig_atomic_t strikes = 0;
 static char limited_flow[NAMEDATALEN];
 
@@ -138,7 +138,7 @@ strike_time_limit(void)
 {
 	time_limit_struck = true;
 	InterruptPending = true;
-	if (++strikes < MAX_STRIKES)
+	if (++strikes < max_strikes)
 		QueryCancelPending = true;
 	else
 		ProcDiePending = true;
@@ -148,16 +148,16 @@ strike_time_limit(void)
 static void
 tell_of_runaway(int code, Datum arg)
 {
-	if (strikes >= MAX_STRIKES)
+	if (max_strikes > 0 && strikes >= max_strikes)
 		ereport(LOG,
 				(errmsg("the session was terminated because a condition or an action of WED-flow \"%s\" does not end",
 						limited_flow),
-				 errdetail("It was cancelled %d times, and went on.", MAX_STRIKES - 1)));
+				 errdetail("It was cancelled %d times, and went on.", max_strikes - 1)));
 }
 
 /* False if there is none, or one is running already (a condition that writes). */
 static bool
-begin_time_limit(const char *flow, int limit_ms)
+begin_time_limit(const char *flow, int limit_ms, int most_strikes)
 {
 	if (time_limit_id == MAX_TIMEOUTS)
 	{
@@ -168,6 +168,7 @@ begin_time_limit(const char *flow, int limit_ms)
 		return false;
 	time_limit_struck = false;
 	strikes = 0;
+	max_strikes = most_strikes;
 	strlcpy(limited_flow, flow, sizeof(limited_flow));
 	enable_timeout_every(time_limit_id,
 						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), limit_ms),
@@ -195,10 +196,15 @@ clip(const char *message)
 	return pnstrdup(message, pg_mbcliplen(message, strlen(message), MESSAGE_SIZE));
 }
 
+/* Others wait for an action that does not end, though it is cancelled. */
+#define ACTION_STRIKES 3
+
 typedef struct TimeLimit
 {
 	const char *setting;
 	int			ms;				/* 0: none */
+	int			strikes;		/* then the session ends */
+	bool		exceeded;		/* out */
 } TimeLimit;
 
 /*
@@ -206,7 +212,7 @@ typedef struct TimeLimit
  * Returns NULL, or its error (palloc'd).
  */
 static ErrorData *
-try_restricted(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, TimeLimit limit)
+try_restricted(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, TimeLimit *limit)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner resources = CurrentResourceOwner;
@@ -218,7 +224,7 @@ try_restricted(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, 
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		limited = begin_time_limit(flow->name, limit.ms);
+		limited = begin_time_limit(flow->name, limit->ms, limit->strikes);
 		run_restricted(role, body, arg);
 		if (limited)
 			end_time_limit();
@@ -242,37 +248,58 @@ try_restricted(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, 
 		CurrentResourceOwner = resources;
 
 		if (timed_out && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			edata->message = psprintf("took longer than %s (%d ms)", limit.setting, limit.ms);
+		{
+			limit->exceeded = true;
+			edata->message = psprintf("took longer than %s (%d ms)", limit->setting, limit->ms);
+		}
 		else if (is_callers_error(edata))
 			ReThrowError(edata);
-		else
-			edata->message = psprintf("%s (SQLSTATE %s)", clip(edata->message),
-									  unpack_sql_state(edata->sqlerrcode));
 		error = edata;
 	}
 	PG_END_TRY();
 	return error;
 }
 
+static char *
+describe_error(const ErrorData *error, const TimeLimit *limit)
+{
+	if (limit->exceeded)
+		return error->message;
+	return psprintf("%s (SQLSTATE %s)", clip(error->message), unpack_sql_state(error->sqlerrcode));
+}
+
+/*
+ * For an intervention, under wed_sql.action_timeout: errors go up, as they are.
+ */
+void
+wed_run_limited(const WedFlow *flow, void (*body) (void *), void *arg)
+{
+	TimeLimit	limit = {"wed_sql.action_timeout", wed_action_timeout, ACTION_STRIKES};
+	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, &limit);
+
+	if (error != NULL)
+		ThrowErrorData(error);
+}
+
 /* A condition, under wed_sql.condition_timeout: NULL, or the message of its error. */
 char *
 wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg)
 {
-	TimeLimit	limit = {"wed_sql.condition_timeout", wed_condition_timeout};
-	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, limit);
+	TimeLimit	limit = {"wed_sql.condition_timeout", wed_condition_timeout, 10};
+	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, &limit);
 
-	return error ? error->message : NULL;
+	return error ? describe_error(error, &limit) : NULL;
 }
 
 /* What a role has left to be done, under wed_sql.action_timeout: the same, and the SQLSTATE of the error. */
 char *
 wed_try_as_role(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, int *sqlstate)
 {
-	TimeLimit	limit = {"wed_sql.action_timeout", wed_action_timeout};
-	ErrorData  *error = try_restricted(flow, role, body, arg, limit);
+	TimeLimit	limit = {"wed_sql.action_timeout", wed_action_timeout, ACTION_STRIKES};
+	ErrorData  *error = try_restricted(flow, role, body, arg, &limit);
 
 	*sqlstate = error ? error->sqlerrcode : 0;
-	return error ? error->message : NULL;
+	return error ? describe_error(error, &limit) : NULL;
 }
 
 /*
@@ -282,15 +309,16 @@ wed_try_as_role(const WedFlow *flow, Oid role, void (*body) (void *), void *arg,
 char *
 wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate)
 {
-	bool		own = wed_action_timeout == 0 || timeout_ms < wed_action_timeout;
+	bool		own = timeout_ms < wed_action_timeout;
 	TimeLimit	limit = {
 		own ? "the timeout of the WED-trigger" : "wed_sql.action_timeout",
-		own ? timeout_ms : wed_action_timeout
+		own ? timeout_ms : wed_action_timeout,
+		ACTION_STRIKES
 	};
-	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, limit);
+	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, &limit);
 
 	*sqlstate = error ? error->sqlerrcode : 0;
-	return error ? error->message : NULL;
+	return error ? describe_error(error, &limit) : NULL;
 }
 
 /*

@@ -120,8 +120,8 @@ define_settings(void)
 
 	DefineCustomIntVariable("wed_sql.action_timeout",
 							"Longest time that the action of a WED-trigger may take.",
-							"When it takes longer, the attempt has failed. Zero turns the limit off.",
-							&wed_action_timeout, 5000, 0, INT_MAX,
+							"When it takes longer, the attempt has failed. It holds for the triggers of a wed_flow during an intervention, too.",
+							&wed_action_timeout, 5000, 10, 60000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wed_sql.max_states",

@@ -190,6 +190,7 @@ extern void wed_run_as_definer(Oid function, void (*body) (void *), void *arg);
 extern void wed_run_as_owner(Oid owner, void (*body) (void *), void *arg);
 extern char *wed_try_as_owner(const WedFlow *flow, void (*body) (void *), void *arg);
 extern char *wed_try_as_role(const WedFlow *flow, Oid role, void (*body) (void *), void *arg, int *sqlstate);
+extern void wed_run_limited(const WedFlow *flow, void (*body) (void *), void *arg);
 extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *arg, int timeout_ms, int *sqlstate);
 
 /* stamp.c */

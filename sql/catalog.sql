@@ -92,9 +92,10 @@ create table wed_sql.timer (
     kind    "char" not null,
     version bigint not null,
     due_at  timestamp with time zone not null,
-    constraint timer_pkey primary key (flow_id, wid, tgid, kind)
+    constraint timer_pkey primary key (flow_id, wid, tgid, kind, version)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-create index timer_due_at on wed_sql.timer (due_at);
+create index timer_delay on wed_sql.timer (due_at) where kind = 'd';
+create index timer_other on wed_sql.timer (due_at) where kind <> 'd';
 
 comment on table wed_sql.timer is 'what the engine has to do at a time';
 comment on column wed_sql.timer.tgid is 'WED-trigger that it concerns; 0: the instance';

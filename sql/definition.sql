@@ -58,6 +58,7 @@ declare
 begin
     wrong := case when timeout <= interval '0' then 'timeout of a WED-trigger must be positive'
                   when delay <= interval '0' then 'delay of a WED-trigger must be positive'
+                  when greatest(delay, backoff, max_backoff) > interval '100 years' then 'delay, backoff and max_backoff of a WED-trigger are at most 100 years'
                   when max_attempts <= 0 then 'max_attempts of a WED-trigger must be positive'
                   when backoff < interval '0' then 'backoff of a WED-trigger must not be negative'
                   when max_backoff <= interval '0' then 'max_backoff of a WED-trigger must be positive' end;

@@ -51,7 +51,7 @@ begin
             available_at timestamp with time zone,
             leased_until timestamp with time zone,
             leased_by    name,
-            constraint job_pool_pkey primary key (wid, tgid)
+            constraint job_pool_pkey primary key (wid, tgid, version)
         ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         create index job_pool_trname on %1$I.job_pool (trname, priority desc, fired_at, wid, tgid);
         create table %1$I.wed_trace (

@@ -64,15 +64,15 @@ comment on function wed_sql.newest_state_with(regclass, bigint, bigint, text) is
 'Number of the newest state in wed_trace, up to one, that satisfies a condition, evaluated as the owner of the flow; null if none does.';
 
 create function wed_sql.perform(
-        wed_flow regclass, wid bigint, tgid integer, action text, timeout_ms integer,
+        wed_flow regclass, wid bigint, tgid integer, version bigint, action text, timeout_ms integer,
         out outcome text, out sqlstate text, out error text)
     language c strict volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_perform';
 
-revoke all on function wed_sql.perform(regclass, bigint, integer, text, integer) from public;
+revoke all on function wed_sql.perform(regclass, bigint, integer, bigint, text, integer) from public;
 
-comment on function wed_sql.perform(regclass, bigint, integer, text, integer) is
-'Performs a pending WED-transition by its action, as the owner of the flow. The outcome is done, busy (another session has the job) or failed.';
+comment on function wed_sql.perform(regclass, bigint, integer, bigint, text, integer) is
+'Performs a WED-transition that the state of this version has fired by its action, as the owner of the flow. The outcome is done, gone (it does not pend any more), busy (another session has the job or the instance) or failed.';
 
 create function wed_sql.remove_instances(wed_flow regclass, wids bigint[]) returns bigint[]
     language c strict volatile parallel unsafe

@@ -44,7 +44,7 @@ begin
         timed as (
             insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
             select $5, wid, tgid, 'l', version, leased_until from leased
-                on conflict on constraint timer_pkey do update set version = excluded.version, due_at = excluded.due_at),
+                on conflict (flow_id, wid, tgid, kind, version) do update set due_at = excluded.due_at),
         told as (
             insert into %2$s (wid, version, tgid, trname, event, role, pid)
             select wid, version, tgid, trname, 'leased', $4, pg_backend_pid() from leased)

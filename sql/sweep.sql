@@ -1,8 +1,33 @@
 -- What is due because time has passed: the engine calls wed_sql.sweep() when the first timer is due, and again until
--- nothing is left. What writes a state is done one at a time, in a transaction of its own: so it holds no more than one
--- instance, and what it has undone is not done.
+-- nothing is left. Delays are done by the thousand, as none runs anybody's code. What writes a state is done one at a
+-- time, in a transaction of its own: so it holds no more than one instance, and what it has undone is not done.
 
--- The delays of so many WED-triggers are over: their jobs are in the pool from now on.
+-- The job of a WED-trigger that fires later than the state that it fired on.
+create function wed_sql.put_jobs(f wed_sql.flow, wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
+    returns table (wid bigint, tgid integer, version bigint, trname text)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute format($sql$
+        insert into %1$s as j (wid, tgid, trname, timeout, payload, fired_at, version, priority)
+        select d.wid, d.tgid, r.trname, r.timeout,
+               coalesce((select t.state from %2$s t where t.wid = d.wid order by t.version desc limit 1), '{}'),
+               d.due_at, d.version, r.priority
+          from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at),
+               lateral (select * from wed_sql.rule r where r.tgid = d.tgid and r.trname is not null order by r.valid_from desc limit 1) r
+            on conflict do nothing
+        returning j.wid, j.tgid, j.version, j.trname
+    $sql$, f.job_pool, f.wed_trace)
+      using wids, tgids, versions, due;
+end
+$$;
+
+revoke all on function wed_sql.put_jobs(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) from public;
+
+comment on function wed_sql.put_jobs(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) is
+'Puts jobs into job_pool, with the states as they are now; returns those that were not there.';
+
 create function wed_sql.fire_delayed(f wed_sql.flow, wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
     returns void
     language plpgsql
@@ -10,23 +35,14 @@ create function wed_sql.fire_delayed(f wed_sql.flow, wids bigint[], tgids intege
 as $$
 begin
     execute format($sql$
-        with due as materialized (
-            select d.*, r.trname, r.timeout, r.priority,
-                   coalesce((select t.state from %2$s t where t.wid = d.wid order by t.version desc limit 1), '{}') as state
-              from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at),
-                   lateral (select * from wed_sql.rule r where r.tgid = d.tgid order by r.valid_from desc limit 1) r),
-        fired as (
-            insert into %1$s (wid, tgid, trname, timeout, payload, fired_at, version, priority)
-            select wid, tgid, trname, timeout, state, due_at, version, priority from due
-                on conflict (wid, tgid) do nothing
-            returning wid, tgid, trname, version),
+        with fired as materialized (select * from wed_sql.put_jobs($6, $1, $2, $3, $4)),
         counted as (
             insert into wed_sql.counted_event (flow_id, trname, event, n)
             select $5, trname, 'fired', count(*) from fired group by trname)
-        insert into %3$s (wid, version, tgid, trname, event)
+        insert into %s (wid, version, tgid, trname, event)
         select wid, version, tgid, trname, 'timer fired' from fired
-    $sql$, f.job_pool, f.wed_trace, f.wed_event)
-      using wids, tgids, versions, due, f.flow_id;
+    $sql$, f.wed_event)
+      using wids, tgids, versions, due, f.flow_id, f;
     perform wed_sql.notify_jobs(f, wids, tgids);
 end
 $$;
@@ -43,30 +59,36 @@ create function wed_sql.sweep_action(f wed_sql.flow, due wed_sql.timer) returns 
 as $$
 declare
     r wed_sql.rule;
-    pending bigint;
     done record;
+    pending boolean;
 begin
     select * into r from wed_sql.rule where tgid = due.tgid order by valid_from desc limit 1;
-    execute format('select version from %s where wid = $1 and tgid = $2', f.job_pool)
-       into pending using due.wid, due.tgid;
-    if pending is null and r.delay is not null then
-        perform wed_sql.fire_delayed(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
-        pending := due.version;
+    execute format('select exists (select from %s where wid = $1 and tgid = $2 and version = $3)', f.job_pool)
+       into pending using due.wid, due.tgid, due.version;
+    if r.action is null or r.valid_until < 9223372036854775807 then
+        if not pending then -- its delay is over, but it has no action any more
+            perform wed_sql.fire_delayed(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
+        end if;
+        return;
     end if;
-    if pending is distinct from due.version or r.action is null or r.valid_until < 9223372036854775807 then
-        return; -- it is done, or somebody else's to do
+    if not pending then
+        perform wed_sql.put_jobs(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
     end if;
 
-    done := wed_sql.perform(f.wed_flow, due.wid, due.tgid, r.action,
+    done := wed_sql.perform(f.wed_flow, due.wid, due.tgid, due.version, r.action,
                             least(extract(epoch from r.timeout) * 1000, 2147483647)::integer);
-    if done.outcome = 'busy' or done.sqlstate = 'WED16' then -- or leased
-        perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
-    elsif done.sqlstate in ('WED03', 'WED08', 'WED17') then
-        -- it has been withdrawn, and the follower has not come to that yet
+    if done.outcome = 'gone' then -- it is done, or has been withdrawn
         execute format('delete from %s where wid = $1 and tgid = $2 and version = $3', f.job_pool)
           using due.wid, due.tgid, due.version;
+        return;
+    elsif done.outcome = 'busy' or done.sqlstate = 'WED16' then -- or leased
+        perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
     elsif done.outcome = 'failed' then
         perform wed_sql.attempt_failed(f, due.wid, due.tgid, due.version, 'action failed', done.error);
+    end if;
+    if not pending and r.delay is not null then
+        perform wed_sql.record_event(f, due.wid, due.version, due.tgid, r.trname, 'timer fired');
+        perform wed_sql.count_event(f.flow_id, r.trname, 'fired');
     end if;
 end
 $$;
@@ -101,14 +123,21 @@ as $$
 declare
     left_over boolean;
 begin
-    delete from wed_sql.timer t
-     where t.flow_id = due.flow_id and t.wid = due.wid and t.tgid = due.tgid and t.kind in ('d', 'a', 'r', 'l', 'g')
-       and t.version < due.version;
-    execute format('with free as (select wid, tgid from %1$s where wid = $1 and tgid = $2 and version < $3 for update skip locked)
-                    delete from %1$s j using free where j.wid = free.wid and j.tgid = free.tgid', f.job_pool)
+    with free as materialized (
+        select x.* from wed_sql.timer x
+         where x.flow_id = due.flow_id and x.wid = due.wid and x.tgid = due.tgid and x.kind in ('d', 'a', 'r', 'l', 'g')
+           and x.version < due.version
+           for update skip locked)
+    delete from wed_sql.timer t using free x
+     where t.flow_id = x.flow_id and t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind and t.version = x.version;
+    execute format('with free as materialized (
+                        select wid, tgid, version from %1$s where wid = $1 and tgid = $2 and version < $3 for update skip locked)
+                    delete from %1$s j using free where j.wid = free.wid and j.tgid = free.tgid and j.version = free.version', f.job_pool)
       using due.wid, due.tgid, due.version;
-    execute format('select exists (select from %s where wid = $1 and tgid = $2 and version < $3)', f.job_pool)
-       into left_over using due.wid, due.tgid, due.version;
+    execute format('select exists (select from %s where wid = $1 and tgid = $2 and version < $3)
+                        or exists (select from wed_sql.timer t
+                                    where t.flow_id = $4 and t.wid = $1 and t.tgid = $2 and t.kind in (''d'', ''a'') and t.version < $3)', f.job_pool)
+       into left_over using due.wid, due.tgid, due.version, due.flow_id;
     if left_over then
         perform wed_sql.set_timer(f, due.wid, due.tgid, 'w', due.version, clock_timestamp() + interval '1 second');
     end if;
@@ -171,9 +200,77 @@ revoke all on function wed_sql.sweep_delays(wed_sql.timer[]) from public;
 
 comment on function wed_sql.sweep_delays(wed_sql.timer[]) is 'Fires WED-triggers of any flows whose delay is over.';
 
+create function wed_sql.put_off(due wed_sql.timer[], pause interval) returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+    select d.flow_id, d.wid, d.tgid, d.kind, d.version, clock_timestamp() + pause from unnest(due) d
+        on conflict (flow_id, wid, tgid, kind, version) do update set due_at = excluded.due_at
+$$;
+
+revoke all on function wed_sql.put_off(wed_sql.timer[], interval) from public;
+
+comment on function wed_sql.put_off(wed_sql.timer[], interval) is 'Has what is due be done later.';
+
+-- Delays, all of them or, if that fails, one by one. Returns the last error.
+create function wed_sql.sweep_delays_apart(due wed_sql.timer[]) returns text
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    problem text;
+    t wed_sql.timer;
+begin
+    perform wed_sql.sweep_delays(due);
+    return null;
+exception when others then
+    if cardinality(due) = 1 then
+        perform wed_sql.put_off(due, interval '10 seconds');
+        return sqlerrm;
+    end if;
+    foreach t in array due loop
+        problem := coalesce(wed_sql.sweep_delays_apart(array[t]), problem);
+    end loop;
+    return problem;
+end
+$$;
+
+revoke all on function wed_sql.sweep_delays_apart(wed_sql.timer[]) from public;
+
+comment on function wed_sql.sweep_delays_apart(wed_sql.timer[]) is
+'Fires WED-triggers whose delay is over; one that fails stops no other.';
+
+-- What comes next besides delays: actions last, as they may take their time, and another flow's first if there is one.
+create function wed_sql.next_timer(moment timestamp with time zone, flow_served integer) returns wed_sql.timer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    t wed_sql.timer;
+begin
+    select * into t from wed_sql.timer x
+     where x.kind <> 'd' and x.kind <> 'a' and x.due_at <= moment order by x.due_at limit 1 for update skip locked;
+    if not found then
+        select * into t from wed_sql.timer x
+         where x.kind <> 'd' and x.kind = 'a' and x.flow_id <> flow_served and x.due_at <= moment
+         order by x.due_at limit 1 for update skip locked;
+    end if;
+    if not found then
+        select * into t from wed_sql.timer x
+         where x.kind <> 'd' and x.due_at <= moment order by x.due_at limit 1 for update skip locked;
+    end if;
+    return t;
+end
+$$;
+
+revoke all on function wed_sql.next_timer(timestamp with time zone, integer) from public;
+
+comment on function wed_sql.next_timer(timestamp with time zone, integer) is 'What is to be done next besides delays.';
+
 create function wed_sql.sweep(
-        most integer, out handled integer, out next_due timestamp with time zone, out now timestamp with time zone,
-        out problem text)
+        most integer, flow_served integer, out handled integer, out next_due timestamp with time zone,
+        out now timestamp with time zone, out problem text, out claimed wed_sql.timer)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -181,54 +278,87 @@ declare
     moment timestamp with time zone := clock_timestamp();
     due wed_sql.timer[];
 begin
-    handled := 0;
-    -- an instance that somebody holds must not hold up the others
-    perform set_config('lock_timeout', '500ms', true);
-
-    -- The delays that come before anything else, or that alone. They are not deleted in the subtransaction below, where
-    -- each would get a multixact, and their index entries would not be known for dead.
-    with first as materialized (
-        select x.* from wed_sql.timer x where x.due_at <= moment order by x.due_at limit most
+    -- They are not deleted in a subtransaction, where each would get a multixact, and their index entries would not
+    -- be known for dead. What was due before for the same instance may undo them.
+    with chosen as materialized (
+        select x.* from wed_sql.timer x
+         where x.kind = 'd' and x.due_at <= moment
+           and not exists (select from wed_sql.timer y
+                            where y.flow_id = x.flow_id and y.wid = x.wid and y.kind <> 'd' and y.due_at < x.due_at)
+         order by x.due_at limit most
            for update skip locked),
-    other as (select min(x.due_at) as due_at from first x where x.kind <> 'd'),
-    chosen as (
-        select x.* from first x, other
-         where x.kind = 'd' and (x.due_at < other.due_at or other.due_at is null)
-        union all
-        (select x.* from first x, other
-          where x.due_at = other.due_at and not exists (select from first y where y.due_at < other.due_at)
-          order by x.kind <> 'd' desc limit 1)),
     gone as (
         delete from wed_sql.timer t using chosen c
-         where t.flow_id = c.flow_id and t.wid = c.wid and t.tgid = c.tgid and t.kind = c.kind
+         where t.flow_id = c.flow_id and t.wid = c.wid and t.tgid = c.tgid and t.kind = c.kind and t.version = c.version
         returning t.*)
     select array_agg(g::wed_sql.timer order by g.due_at) into due from gone g;
-
-    if due is not null then
-        begin
-            if due[1].kind = 'd' then
-                perform wed_sql.sweep_delays(due);
-            else
-                perform wed_sql.sweep_one(due[1]);
-            end if;
-        exception when others then
-            problem := sqlerrm;
-            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-            select d.flow_id, d.wid, d.tgid, d.kind, d.version, clock_timestamp() + interval '1 second' from unnest(due) d
-                on conflict do nothing;
-        end;
-        handled := cardinality(due);
+    handled := coalesce(cardinality(due), 0);
+    if handled > 0 then
+        problem := wed_sql.sweep_delays_apart(due);
+    else
+        -- It is put off before it is tried: if that ends with the session, the others are not kept waiting.
+        claimed := wed_sql.next_timer(moment, flow_served);
+        if claimed.flow_id is not null then
+            update wed_sql.timer t set due_at = moment + interval '2 seconds'
+             where t.flow_id = claimed.flow_id and t.wid = claimed.wid and t.tgid = claimed.tgid
+               and t.kind = claimed.kind and t.version = claimed.version;
+            handled := 1;
+        end if;
     end if;
 
     now := clock_timestamp();
-    next_due := (select min(t.due_at) from wed_sql.timer t where t.due_at < 'infinity');
+    next_due := least((select min(t.due_at) from wed_sql.timer t where t.kind = 'd' and t.due_at < 'infinity'),
+                      (select min(t.due_at) from wed_sql.timer t where t.kind <> 'd' and t.due_at < 'infinity'));
     if handled = 0 and next_due < now then
         next_due := now + interval '100 milliseconds'; -- somebody else has it
     end if;
 end
 $$;
 
-revoke all on function wed_sql.sweep(integer) from public;
+revoke all on function wed_sql.sweep(integer, integer) from public;
 
-comment on function wed_sql.sweep(integer) is
-'Does what is due: so many delays at a time, or one other thing. How many, when to call it again, what time it is here, and what went wrong.';
+comment on function wed_sql.sweep(integer, integer) is
+'Fires so many delays that are over; or, if there are none, says what else is to be done, by wed_sql.sweep_claimed(). How many, when to call it again, what time it is here, and what went wrong.';
+
+create function wed_sql.sweep_claimed(claimed wed_sql.timer, out problem text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- an instance that somebody holds must not hold up the others
+    perform set_config('lock_timeout', '500ms', true);
+    with found as materialized (
+        select x.* from wed_sql.timer x
+         where x.flow_id = claimed.flow_id and x.wid = claimed.wid and x.tgid = claimed.tgid
+           and x.kind = claimed.kind and x.version = claimed.version
+           for update skip locked)
+    delete from wed_sql.timer t using found x
+     where t.flow_id = x.flow_id and t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind and t.version = x.version;
+    if not found then
+        return; -- withdrawn meanwhile
+    end if;
+    begin
+        perform wed_sql.sweep_one(claimed);
+    exception when others then
+        problem := sqlerrm;
+        perform wed_sql.put_off(array[claimed], interval '10 seconds');
+    end;
+end
+$$;
+
+revoke all on function wed_sql.sweep_claimed(wed_sql.timer) from public;
+
+comment on function wed_sql.sweep_claimed(wed_sql.timer) is 'Does what wed_sql.sweep() has said is to be done; returns what went wrong.';
+
+create function wed_sql.put_off_claimed(claimed wed_sql.timer) returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    update wed_sql.timer t set due_at = clock_timestamp() + interval '1 minute'
+     where t.flow_id = claimed.flow_id and t.wid = claimed.wid and t.tgid = claimed.tgid
+       and t.kind = claimed.kind and t.version = claimed.version
+$$;
+
+revoke all on function wed_sql.put_off_claimed(wed_sql.timer) from public;
+
+comment on function wed_sql.put_off_claimed(wed_sql.timer) is 'For what has ended the session that was to do it.';

@@ -59,12 +59,35 @@ func (s session) AnyRunning(ctx context.Context, xids []uint32) (running bool, e
 	return running, err
 }
 
-func (s session) Sweep(ctx context.Context, most int) (w Swept, err error) {
-	var due *time.Time
-	err = s.conn.QueryRow(ctx, "select handled, next_due, now, coalesce(problem, '') from wed_sql.sweep($1)", most).
-		Scan(&w.Handled, &due, &w.Now, &w.Problem)
+func (s session) Sweep(ctx context.Context, most int, served int32) (w Swept, err error) {
+	var due, claimedDue *time.Time
+	var flow, rule *int32
+	var wid, version *int64
+	var kind *string
+	err = s.conn.QueryRow(ctx, `
+select handled, next_due, now, coalesce(problem, ''),
+       (claimed).flow_id, (claimed).wid, (claimed).tgid, (claimed).kind::text, (claimed).version, (claimed).due_at
+  from wed_sql.sweep($1, $2)`, most, served).
+		Scan(&w.Handled, &due, &w.Now, &w.Problem, &flow, &wid, &rule, &kind, &version, &claimedDue)
+	if err == nil && flow != nil {
+		w.Claimed = &Timer{Flow: *flow, Wid: *wid, Rule: *rule, Kind: *kind, Version: *version, DueAt: *claimedDue}
+	}
 	w.NextDue = timeOrZero(due)
 	return w, err
+}
+
+// aTimer is a timer as an argument.
+const aTimer = `row($1::int, $2::bigint, $3::int, $4::text::"char", $5::bigint, $6::timestamptz)::wed_sql.timer`
+
+func (s session) Do(ctx context.Context, t Timer) (problem string, err error) {
+	err = s.conn.QueryRow(ctx, "select coalesce(wed_sql.sweep_claimed("+aTimer+"), '')",
+		t.Flow, t.Wid, t.Rule, t.Kind, t.Version, t.DueAt).Scan(&problem)
+	return problem, err
+}
+
+func (s session) PutOff(ctx context.Context, t Timer) error {
+	_, err := s.conn.Exec(ctx, "select wed_sql.put_off_claimed("+aTimer+")", t.Flow, t.Wid, t.Rule, t.Kind, t.Version, t.DueAt)
+	return err
 }
 
 func timeOrZero(t *time.Time) time.Time {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -29,8 +30,13 @@ type Session interface {
 	CountLost(ctx context.Context) (int, error)
 	// AnyRunning tells whether one of the transactions has not ended yet.
 	AnyRunning(ctx context.Context, xids []uint32) (bool, error)
-	// Sweep does what is due, at most so much of it.
-	Sweep(ctx context.Context, most int) (Swept, error)
+	// Sweep fires at most so many delays that are over or, if there are none, claims
+	// something else that is due: an action of another flow than served, if there is one.
+	Sweep(ctx context.Context, most int, served int32) (Swept, error)
+	// Do does what was claimed, and returns what is wrong with it.
+	Do(ctx context.Context, t Timer) (problem string, err error)
+	// PutOff has what was claimed be done later.
+	PutOff(ctx context.Context, t Timer) error
 	Close() error
 }
 
@@ -51,6 +57,17 @@ type Swept struct {
 	Handled int
 	NextDue time.Time // zero: nothing will be due
 	Problem string    // with something that is due, which is put off; or ""
+	Claimed *Timer    // to be done now, or nil
+}
+
+// Timer is a row of wed_sql.timer.
+type Timer struct {
+	Flow    int32
+	Wid     int64
+	Rule    int32
+	Kind    string
+	Version int64
+	DueAt   time.Time
 }
 
 // Settings of a sweeper.
@@ -67,8 +84,9 @@ type Settings struct {
 
 const (
 	// maxSleep bounds what a change of the clock can do.
-	maxSleep     = time.Minute
-	callTimeout  = 30 * time.Second
+	maxSleep = time.Minute
+	// longer than three times the longest wed_sql.action_timeout, after which the session ends
+	callTimeout  = 4 * time.Minute
 	firstPause   = 100 * time.Millisecond
 	lastPause    = 10 * time.Second
 	patience     = 5 * time.Second // with errors, until somebody is told
@@ -76,8 +94,9 @@ const (
 	sweepTime    = 100 * time.Millisecond // that a transaction of the sweeper may take
 	firstSweep   = 100                    // timers in a transaction
 	longestSweep = 5000
-	// How long a problem is not told again.
+	// How long a problem is not told again, and how many are told in that time.
 	repeatInterval = 10 * time.Minute
+	maxProblems    = 20
 )
 
 // Sweeper is the sweeper of one database. Its methods, Run apart, do not block.
@@ -92,9 +111,12 @@ type Sweeper struct {
 	most   int
 	ahead  time.Duration // the server's clock, of ours
 	warned map[string]string
-	// The last problem with something that is due, and when the log was told.
-	problem string
-	told    time.Time
+	// Problems with what is due, and when the log was told.
+	problems map[string]time.Time
+
+	// These belong to the loop of the timers.
+	served  int32  // flow of the last action
+	claimed *Timer // what was to be done when the session failed
 }
 
 // New returns a sweeper that does nothing before Run is called.
@@ -102,7 +124,7 @@ func New(s Settings) *Sweeper {
 	if s.Idle == 0 {
 		s.Idle = defaultIdle
 	}
-	w := &Sweeper{settings: s, lost: true, most: firstSweep, warned: make(map[string]string)}
+	w := &Sweeper{settings: s, lost: true, most: firstSweep, warned: make(map[string]string), problems: make(map[string]time.Time)}
 	w.timeouts = newLoop(w, "timeouts", w.nextLook, w.look)
 	w.timers = newLoop(w, "timers", w.nextSweep, w.sweep)
 	return w
@@ -221,16 +243,31 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 			return fmt.Errorf("wait for transactions that set timers: %w", err)
 		}
 	}
+	if s.claimed != nil { // it has ended the last session, or would not end
+		if err := db.PutOff(ctx, *s.claimed); err != nil {
+			return fmt.Errorf("put off what could not be done: %w", err)
+		}
+		s.claimed = nil
+	}
 	sent := time.Now()
-	swept, err := db.Sweep(ctx, most)
+	swept, err := db.Sweep(ctx, most, s.served)
 	if err != nil {
 		return fmt.Errorf("do what is due: %w", err)
+	}
+	answered := time.Now()
+	if s.claimed = swept.Claimed; s.claimed != nil {
+		s.served = s.claimed.Flow
+		if swept.Problem, err = db.Do(ctx, *s.claimed); err != nil {
+			return fmt.Errorf("do what is due: %w", err)
+		}
+		s.claimed = nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Nobody is kept waiting for the locks of a transaction for long, and no more is
 	// locked than is handled.
-	switch took := time.Since(sent); {
+	switch took := answered.Sub(sent); {
+	case swept.Claimed != nil:
 	case took > sweepTime:
 		s.most = max(s.most/2, 1)
 	case swept.Handled >= s.most && took < sweepTime/4:
@@ -239,7 +276,7 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 		s.most /= 2
 	}
 	s.tell(swept.Problem)
-	s.compareClocks(sent, swept.Now, time.Now())
+	s.compareClocks(sent, swept.Now, answered)
 	s.alarms.swept(r, running, swept.Handled, swept.NextDue, swept.Now)
 	if swept.Handled > 0 { // timers fire jobs, too
 		s.watch.changed(s.now())
@@ -248,12 +285,14 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 	return nil
 }
 
-// tell logs a problem, but not the same one again and again. It needs the lock.
+// tell logs a problem, but not the same one again and again, nor too many. It needs the
+// lock.
 func (s *Sweeper) tell(problem string) {
-	if problem == "" || problem == s.problem && time.Since(s.told) < repeatInterval {
+	maps.DeleteFunc(s.problems, func(_ string, told time.Time) bool { return time.Since(told) >= repeatInterval })
+	if _, told := s.problems[problem]; problem == "" || told || len(s.problems) >= maxProblems {
 		return
 	}
-	s.problem, s.told = problem, time.Now()
+	s.problems[problem] = time.Now()
 	s.settings.Log.Warn("what is due could not be done, will try again", "err", errors.New(problem))
 }
 

@@ -83,7 +83,11 @@ func (s *server) AnyRunning(context.Context, []uint32) (bool, error) {
 	return s.running, s.refuse
 }
 
-func (s *server) Sweep(_ context.Context, most int) (Swept, error) {
+func (s *server) Do(context.Context, Timer) (string, error) { return "", nil }
+
+func (s *server) PutOff(context.Context, Timer) error { return nil }
+
+func (s *server) Sweep(_ context.Context, most int, _ int32) (Swept, error) {
 	s.mu.Lock()
 	slow := s.slow
 	s.mu.Unlock()

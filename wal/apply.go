@@ -242,6 +242,14 @@ func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause er
 	v := &c.Versions[0]
 	const substitute = "null"
 	if v.State == substitute {
+		// It is no value, then: the flow must not stop the others.
+		var f *failure
+		if errors.As(cause, &f) && f.flow != nil && !a.heals {
+			if err := a.unfollow(ctx, f.flow, cause.Error()); err != nil {
+				return positions{}, err
+			}
+			return a.write(ctx, batch, upto)
+		}
 		return positions{}, cause
 	}
 	a.log.Warn("a state cannot be recorded; its trace line has null instead", "instance", v.Wid,

@@ -89,37 +89,39 @@ select j.wid, j.tgid, j.trname, j.timeout::interval, j.payload::jsonb, j.fired_a
   from unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::bigint[], $8::int[])
     as j(wid, tgid, trname, timeout, payload, fired_at, version, priority)`
 
-	// What is in use is left to the sweeper: nobody keeps the follower waiting.
+	// What is in use is left to the sweeper: nobody keeps the follower waiting. A rule that
+	// fires again has a row of its own, by the version.
 	sqlWithdraw = `with w as materialized (select * from unnest($2::bigint[], $3::int[], $4::bigint[]) as w(wid, tgid, version)),
      t as materialized (
-         select x.wid, x.tgid, x.kind from w join wed_sql.timer x on x.flow_id = $1 and x.wid = w.wid and x.tgid = w.tgid
+         select x.wid, x.tgid, x.kind, x.version from w join wed_sql.timer x on x.flow_id = $1 and x.wid = w.wid and x.tgid = w.tgid
           where x.kind in ('d', 'a', 'r', 'l', 'g') and x.version < w.version for update of x skip locked),
-     stopped as (delete from wed_sql.timer x using t where x.flow_id = $1 and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind),
+     stopped as (delete from wed_sql.timer x using t
+                  where x.flow_id = $1 and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind and x.version = t.version),
      j as materialized (
-         select p.wid, p.tgid from w join %[1]s p on p.wid = w.wid and p.tgid = w.tgid
+         select p.wid, p.tgid, p.version from w join %[1]s p on p.wid = w.wid and p.tgid = w.tgid
           where p.version < w.version for update of p skip locked),
-     removed as (delete from %[1]s p using j where p.wid = j.wid and p.tgid = j.tgid)
+     removed as (delete from %[1]s p using j where p.wid = j.wid and p.tgid = j.tgid and p.version = j.version)
 insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-select $1, w.wid, w.tgid, 'w', max(w.version), now() + interval '1 second'
+select distinct $1::int, w.wid, w.tgid, 'w'::"char", w.version, now() + interval '1 second'
   from w
  where exists (select from %[1]s p where p.wid = w.wid and p.tgid = w.tgid and p.version < w.version
-                  and not exists (select from j where j.wid = p.wid and j.tgid = p.tgid))
+                  and not exists (select from j where j.wid = p.wid and j.tgid = p.tgid and j.version = p.version))
     or exists (select from wed_sql.timer x where x.flow_id = $1 and x.wid = w.wid and x.tgid = w.tgid
                   and x.kind in ('d', 'a') and x.version < w.version
-                  and not exists (select from t where t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind))
- group by w.wid, w.tgid
-    on conflict (flow_id, wid, tgid, kind) do update set version = greatest(timer.version, excluded.version), due_at = excluded.due_at`
+                  and not exists (select from t where t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind and t.version = x.version))
+    on conflict do nothing`
 
+	// One that is there already keeps its time.
 	sqlTimers = `insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-select $1, s.wid, s.tgid, s.kind::"char", s.version, s.begun + coalesce(s.after::interval, interval '0')
+select $1, s.wid, s.tgid, s.kind::"char", s.version,
+       s.begun + least(coalesce(s.after::interval, interval '0'), interval '100 years')
   from unnest($2::bigint[], $3::int[], $4::text[], $5::bigint[], $6::timestamptz[], $7::text[])
     as s(wid, tgid, kind, version, begun, after)
-    on conflict (flow_id, wid, tgid, kind) do update set version = excluded.version, due_at = excluded.due_at
- where timer.version <> excluded.version`
+    on conflict do nothing`
 
 	// A job that is there already can only come from a backup or a hand. Taking that
 	// into account each time would make the insert four times as expensive.
-	sqlNewJobs = sqlJobs + ` on conflict (wid, tgid) do nothing`
+	sqlNewJobs = sqlJobs + ` on conflict (wid, tgid, version) do nothing`
 )
 
 func (a *applier) await(ctx context.Context, xids []uint32) error {

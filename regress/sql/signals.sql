@@ -85,7 +85,7 @@ select pg_temp.perform(2, 'cancel', $$stage = 'packed'$$);
 select pg_temp.sweep();
 select wid, version, trw, status from pg_temp.trace() where wid in (1, 2) order by wid, version;
 select count(*) from wed_sql.signal;
-select wid, trname, event, role from wed_event order by event_id;
+select wid, trname, event, role from wed_event order by event desc, wid;
 -- the instance has ended
 select * from pg_temp.refused($$select wed_sql.signal('orders', 1, 'pay', 'paid = 1', true)$$) \gx
 

@@ -132,7 +132,7 @@ do $$
 begin
     for i in 1 .. 100000 loop
         exit when exists (select from counted.job_pool where trname = 'later');
-        perform wed_sql.sweep(1000);
+        perform wed_sql.sweep(1000, 0);
     end loop;
 end
 $$;

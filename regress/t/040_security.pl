@@ -61,7 +61,7 @@ my $go = $node->safe_psql('postgres', q{select tgid from runaway.job_pool where 
 my $log = -s $node->logfile;
 ($ret, $out, $err) = $node->psql('postgres', "begin; select wed_sql.try_lock(1, $go); update runaway.wed_flow set a = 'x'; commit");
 like($err, qr/terminating connection/, 'a condition that does not end ends with its session');
-$node->wait_for_log(qr/LOG:  the session was terminated because a condition of WED-flow "runaway" does not end/, $log);
+$node->wait_for_log(qr/LOG:  the session was terminated because a condition or an action of WED-flow "runaway" does not end/, $log);
 is($node->safe_psql('postgres', 'select wed_sql.sync() \g /dev/null
 select string_agg(trname, \' \' order by tgid) from runaway.job_pool'), 'go other', '... the log says so, and the jobs are pending as before');
 perform($node, 1, 'tr_a2', "a2 = 'x'");
