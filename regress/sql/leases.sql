@@ -187,6 +187,20 @@ select wed_sql.attempt_failed(f, :wid, :book, 0, 'connection lost', 'gone') as w
   from wed_sql.flow f;
 select attempts, last_error, lckid from job_pool where wid = :wid and tgid = :book;
 
+-- one that was withdrawn while it was in use, beside the one that is due
+insert into job_pool (wid, tgid, trname, payload, fired_at, version, priority, lckid, leased_until)
+select wid, tgid, trname, payload, fired_at - interval '1 hour', version - 1, priority, 'old', now() + interval '1 hour' from job_pool where wid = :wid and tgid = :book;
+select trname, attempts from wed_sql.lease_job('trip', :wid, :book, '1 hour');
+select version from job_pool where wid = :wid and tgid = :book and lckid <> 'old';
+select wed_sql.attempt_failed(f, :wid, :book, -1, 'lease ran out', 'late', token => 'old') as withdrawn from wed_sql.flow f;
+begin;
+select wed_sql.take_job_lock(:wid, :book);
+select count(*) from wed_sql.job_lock where wid = :wid;
+rollback;
+select wed_sql.release('trip', wid, tgid, lckid) from job_pool where wid = :wid and tgid = :book and version = 0;
+select payload::jsonb ->> 'tgid' = :'book' as notified from wed_sql.flow f, wed_sql.notifications(f, array[:wid], array[:book]);
+delete from job_pool where wid = :wid and version = -1;
+
 -- who may write all of wed_flow, but not read it, learns no state from a lease
 grant usage on schema wed_sql, trip to wed_sql_blind, wed_sql_tenant;
 grant update on wed_flow to wed_sql_blind;

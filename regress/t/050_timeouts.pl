@@ -264,6 +264,31 @@ $node->safe_psql('postgres', "begin; select wed_sql.try_lock($wid, $tgid); updat
 $node->safe_psql('postgres', 'select wed_sql.sync()');
 is(events("wid = $wid"), '2', 'a session that has committed has lost nothing');
 
+# However many are lost while the engine does not count them: a database has its share, and the log tells once each time
+my $stopped = engine_pid($node);
+kill 'STOP', $stopped;
+foreach my $time (1, 2)
+{
+	$log = -s $node->logfile;
+	foreach my $session (1 .. 5)
+	{
+		$holder = $node->background_psql('postgres', extra_params => [ '-U', 'stranger' ]);
+		$holder->query_safe("begin; select count(*) from generate_series(1, 64) i where pg_try_advisory_xact_lock(i, 1000000 + $session)");
+		$holder->{run}->kill_kill;
+		$node->poll_query_until('postgres', "select count(*) = 0 from pg_stat_activity where usename = 'stranger'") or die;
+		$node->poll_query_until('postgres', "select count(*) = 0 from pg_locks where locktype = 'advisory' and objid = 1000000 + $session") or die;
+	}
+	my $told;
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		last if $told = log_lines($node, 'LOG: .*too many jobs were given up by sessions that have ended', $log);
+		$node->safe_psql('postgres', 'select pg_sleep(0.1)');
+	}
+	is($told, 1, "too many lost jobs are told of once, time $time");
+	is($node->safe_psql('postgres', 'select count(*) from wed_sql.take_lost_jobs()'), '256', '... and a database has no more than its share');
+}
+kill 'CONT', $stopped;
+
 #
 # The engine may be killed at any time
 #
