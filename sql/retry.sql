@@ -149,7 +149,8 @@ begin
         begin
             perform wed_sql.operate(f.wed_flow, wid, 'fail', tgid, null,
                                     format('WED-transition "%s" has failed %s: %s', trname,
-                                           case attempts when 1 then 'once' else attempts || ' times' end, reason));
+                                           case attempts when 1 then 'once' else attempts || ' times' end, reason),
+                                    version => version);
             return true;
         exception
             -- it is not pending any more, and the follower is about to see that
