@@ -6,12 +6,17 @@
  *
  * Whom to end is decided from afar, and a moment later the session may be in
  * its next transaction, or another one may have its pid. So the decision is
- * made again where nothing can change: a transaction cannot end while somebody
- * else has the partition of the lock manager that its lock is in, because that
- * is where it has to give the lock up. What it can do meanwhile is to commit.
- * Therefore each backend has a word in shared memory, in which either its
- * transaction says that it commits, or somebody else that it must not: who
- * comes first is right.
+ * made again where a session cannot go away: it cannot give up its lock while
+ * somebody else has the partition of the lock manager that the lock is in. What
+ * its transaction can do meanwhile is to end: it may commit, and if the lock is
+ * the session's (pg_advisory_lock()), which cannot be told from here, also be
+ * rolled back, and the next one begin. Therefore each backend has a word in
+ * shared memory, in which either its transaction says that it commits, or
+ * somebody else that it must not: who comes first is right. Who has marked a
+ * transaction looks once more whether it is still the one that he meant, and
+ * takes the mark back if not; a transaction that is rolled back leaves its number
+ * first, looks at the word then, and if it was marked, no other follows it in
+ * this session. So one of them sees the other.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +32,7 @@
 #include "port/atomics.h"
 #include "postmaster/autovacuum.h"
 #include "replication/walsender.h"
+#include "storage/ipc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/backend_status.h"
@@ -100,6 +106,24 @@ wed_is_ended_for_timeout(void)
 
 #define ENDED_DETAIL "The transaction has held the lock of a pending job for longer than the job's timeout allows."
 
+/* It has been rolled back; if it was to be ended, the signal for that is not the next one's. */
+static void
+end_with_transaction(void)
+{
+	pg_atomic_uint64 *word;
+	uint64		value;
+
+	if (proc_exit_inprogress || words == NULL || MyProc == NULL || (word = word_of(MyProc)) == NULL)
+		return;
+	pg_memory_barrier();		/* the transaction's number is gone before we look */
+	value = pg_atomic_read_u64(word);
+	if ((value & ENDED) && (value & ~(uint64) PG_UINT32_MAX) == (ENDED | TRANSACTION(MyProcPid, 0)))
+	{
+		ProcDiePending = true;
+		InterruptPending = true;
+	}
+}
+
 /*
  * From here on the transaction commits, or has been ended. Its locks are
  * released after that. (The callback inherited from the postmaster runs in
@@ -132,6 +156,9 @@ transaction_ends(XactEvent event, void *arg)
 			wed_lost_end_xact(true);
 			break;
 		case XACT_EVENT_ABORT:
+			wed_lost_end_xact(false);
+			end_with_transaction();
+			break;
 		case XACT_EVENT_PREPARE:
 			wed_lost_end_xact(false);
 			break;
@@ -321,6 +348,7 @@ keep_from_committing(const PGPROC *proc, LocalTransactionId lxid)
 	pg_atomic_uint64 *word = word_of(proc);
 	uint64		transaction = TRANSACTION(proc->pid, lxid);
 	uint64		before;
+	uint64		ended;
 
 	if (word == NULL)
 		return false;
@@ -330,7 +358,12 @@ keep_from_committing(const PGPROC *proc, LocalTransactionId lxid)
 		if (before == (COMMITS | transaction) || before == (ENDED | transaction))
 			return false;
 	} while (!pg_atomic_compare_exchange_u64(word, &before, ENDED | transaction));
-	return true;
+	if (wed_lxid(proc) == lxid)
+		return true;
+	/* it has ended a moment before; unless the next one has written there by now */
+	ended = ENDED | transaction;
+	(void) pg_atomic_compare_exchange_u64(word, &ended, before);
+	return false;
 }
 
 /*

@@ -23,6 +23,7 @@
 #include "compat.h"
 
 #define MAX_LOST 1024			/* that the engine has not taken yet */
+#define MAX_LOST_OF_DATABASE (MAX_LOST / 4) /* whoever fills that takes nothing from the others */
 #define MAX_HELD 64				/* of one session */
 
 PG_FUNCTION_INFO_V1(wed_take_lost_jobs);
@@ -130,11 +131,22 @@ make_room(void)
 	lost->count = kept;
 }
 
+static int
+count_of_database(Oid datid)
+{
+	int			count = 0;
+
+	for (int i = 0; i < lost->count; i++)
+		count += lost->jobs[i].datid == datid;
+	return count;
+}
+
 /* After its locks have been released. */
 static void
 publish_held_jobs(int code, Datum arg)
 {
 	WedDatabase *database;
+	int			kept = 0;
 	bool		overflow = false;
 
 	if (nheld == 0)
@@ -145,21 +157,23 @@ publish_held_jobs(int code, Datum arg)
 	{
 		if (lost->count + nheld > MAX_LOST)
 			make_room();
-		for (int i = 0; i < nheld && lost->count < MAX_LOST; i++)
+		kept = Min(MAX_LOST - lost->count, MAX_LOST_OF_DATABASE - count_of_database(MyDatabaseId));
+		kept = Min(Max(kept, 0), nheld);
+		for (int i = 0; i < kept; i++)
 		{
 			LostJob    *job = &lost->jobs[lost->count++];
 
 			*job = held[i];
 			job->ended = GetCurrentTimestamp();
 		}
-		overflow = lost->count == MAX_LOST && !lost->overflow_told;
+		overflow = kept < nheld && !lost->overflow_told;
 		lost->overflow_told = lost->overflow_told || overflow;
 		wed_request_count_lost(database);
 	}
 	LWLockRelease(wed_shared->lock);
 	if (overflow)
 		ereport(LOG,
-				(errmsg("more than %d jobs were given up by sessions that have ended, and were not counted yet", MAX_LOST),
+				(errmsg("too many jobs were given up by sessions that have ended, and were not counted yet"),
 				 errdetail("The jobs are pending again, but failed attempts are not counted.")));
 }
 
@@ -247,5 +261,8 @@ wed_lost_end_xact(bool committed)
 		lost->jobs[kept++] = *job;
 	}
 	lost->count = kept;
+	/* the next one is another story */
+	if (committed && count_of_database(MyDatabaseId) == 0)
+		lost->overflow_told = false;
 	LWLockRelease(wed_shared->lock);
 }

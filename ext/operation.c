@@ -415,8 +415,9 @@ execute_removal(void *arg)
 }
 
 /*
- * wed_sql.remove_instances(wed_flow regclass, wids bigint[]) -> bigint: how
- * many of them there were. The guard sees to it that they have ended.
+ * wed_sql.remove_instances(wed_flow regclass, wids bigint[]) -> bigint[]: those
+ * that were removed: a trigger of the owner's may keep some. The guard sees to it
+ * that they have ended.
  */
 Datum
 wed_remove_instances(PG_FUNCTION_ARGS)
@@ -427,7 +428,7 @@ wed_remove_instances(PG_FUNCTION_ARGS)
 	Datum	   *wids;
 	bool	   *nulls;
 	int			nwids;
-	int64		count = 0;
+	int			nremoved = 0;
 
 	removal.wed_flow = table_open(PG_GETARG_OID(0), RowExclusiveLock);
 	flow = wed_flow_get(removal.wed_flow);
@@ -441,10 +442,11 @@ wed_remove_instances(PG_FUNCTION_ARGS)
 			continue;
 		removal.wid = operation.wid = DatumGetInt64(wids[i]);
 		under_operation(&operation, flow, execute_removal, &removal);
-		count += removal.removed;
+		if (removal.removed)
+			wids[nremoved++] = wids[i];
 	}
 	table_close(removal.wed_flow, NoLock);
-	PG_RETURN_INT64(count);
+	PG_RETURN_ARRAYTYPE_P(construct_array(wids, nremoved, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /*

@@ -209,6 +209,13 @@ begin
       left join wed_sql.followed w on w.flow_id = f.flow_id
      where w.since is null
      order by f.flow_id;
+    return query
+    select distinct format('WED-flow "%s": constraint "%s" is deferred: what the engine writes by itself, and wed_sql.purge(), fails where it would have to be checked; make it INITIALLY IMMEDIATE',
+                           wed_sql.flow_name(f), c.conname)
+      from wed_sql.flow f
+      join pg_trigger t on t.tgrelid = f.wed_flow and t.tginitdeferred and t.tgenabled <> 'D'
+                       and t.tgtype & 24 <> 0 -- update or delete
+      join pg_constraint c on c.oid = t.tgconstraint;
     return query select * from wed_sql.lock_warnings();
     return query select * from wed_sql.timeout_warnings();
 end

@@ -74,14 +74,14 @@ revoke all on function wed_sql.perform(regclass, bigint, integer, bigint, text, 
 comment on function wed_sql.perform(regclass, bigint, integer, bigint, text, integer) is
 'Performs a WED-transition that the state of this version has fired by its action, as the owner of the flow. The outcome is done, gone (it does not pend any more), busy (another session has the job or the instance) or failed.';
 
-create function wed_sql.remove_instances(wed_flow regclass, wids bigint[]) returns bigint
+create function wed_sql.remove_instances(wed_flow regclass, wids bigint[]) returns bigint[]
     language c strict volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_remove_instances';
 
 revoke all on function wed_sql.remove_instances(regclass, bigint[]) from public;
 
 comment on function wed_sql.remove_instances(regclass, bigint[]) is
-'Removes instances that have ended, as the owner of their flow; returns how many there were.';
+'Removes instances that have ended, as the owner of their flow; returns those that are gone.';
 
 create function wed_sql.check_set_clause(wed_flow regclass, set_clause text) returns void
     language c strict volatile parallel unsafe

@@ -1,6 +1,21 @@
 -- Who holds the locks of pending jobs. An advisory lock can be taken by anybody: a stranger who has one keeps the
 -- workers from that job, so he must be seen.
 
+create function wed_sql.is_entitled(role oid, wed_flow regclass, trname text) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return exists (select from pg_roles m
+                    where pg_has_role(role, m.oid, 'member') and wed_sql.may_perform(m.oid, wed_flow, trname));
+end
+$$;
+
+revoke all on function wed_sql.is_entitled(oid, regclass, text) from public;
+
+comment on function wed_sql.is_entitled(oid, regclass, text) is
+'Whether a role, or one that it is a member of, may perform a WED-transition: as a session of it may, after SET ROLE.';
+
 create function wed_sql.job_locks(
         out flow name, out wid bigint, out tgid integer, out trname text, out pid integer, out role name,
         out application_name text, out xact_start timestamp with time zone, out backend_start timestamp with time zone,
@@ -34,11 +49,11 @@ begin
     loop
         return query execute format($sql$
             select $1::name, j.wid, j.tgid, j.trname, k.pid, a.usename, a.application_name, a.xact_start, a.backend_start,
-                   exists (select from pg_roles m
-                            where pg_has_role(a.usesysid, m.oid, 'member') and wed_sql.may_perform(m.oid, $2, j.trname))
+                   wed_sql.is_entitled(a.usesysid, $2, j.trname)
               from unnest($3, $4, $5) k(pid, wid, tgid)
-              join %s j on j.wid = k.wid and j.tgid = k.tgid
+              join %1$s j on j.wid = k.wid and j.tgid = k.tgid
               join pg_stat_activity a on a.pid = k.pid
+             where not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
         $sql$, f.job_pool) using f.nspname, f.wed_flow::regclass, f.pids, f.wids, f.tgids;
     end loop;
 end

@@ -28,16 +28,18 @@ as $$
 begin
     return query execute format($sql$
         with free as materialized (
-            select j.wid, j.tgid
+            select j.wid, j.tgid, j.version
               from unnest($1, $2) c(wid, tgid)
               join %1$s j on j.wid = c.wid and j.tgid = c.tgid
              where j.lckid is null and (j.available_at is null or j.available_at <= clock_timestamp())
+               -- an older one has been withdrawn
+               and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
                for update of j skip locked),
         leased as (
             update %1$s j
                set lckid = gen_random_uuid()::text, leased_until = clock_timestamp() + $3, leased_by = $4
               from free
-             where j.wid = free.wid and j.tgid = free.tgid
+             where j.wid = free.wid and j.tgid = free.tgid and j.version = free.version
             returning j.*),
         timed as (
             insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
@@ -46,18 +48,19 @@ begin
         told as (
             insert into %2$s (wid, version, tgid, trname, event, role, pid)
             select wid, version, tgid, trname, 'leased', $4, pg_backend_pid() from leased)
-        select wid, tgid, trname, lckid, payload, fired_at, attempts, last_error, leased_until
-          from leased
-         order by priority desc, fired_at, wid, tgid
+        select l.wid, l.tgid, l.trname, l.lckid, case when s.shown then l.payload end, l.fired_at, l.attempts,
+               case when s.shown then l.last_error end, l.leased_until
+          from leased l, lateral (select wed_sql.shows_jobs($6, l.trname, $4) as shown) s
+         order by l.priority desc, l.fired_at, l.wid, l.tgid
     $sql$, f.job_pool, f.wed_event)
-      using wids, tgids, duration, caller, f.flow_id;
+      using wids, tgids, duration, caller, f.flow_id, f;
 end
 $$;
 
 revoke all on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], interval, name) from public;
 
 comment on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], interval, name) is
-'Leases jobs whose locks this transaction has.';
+'Leases jobs whose locks this transaction has. Of those that the caller may perform, but not see, it does not return the state.';
 
 create function wed_sql.lease_for(flow text, transition text, duration interval, max_jobs integer, caller name)
     returns table (wid bigint, tgid integer, trname text, lckid text, payload jsonb, fired_at timestamp with time zone,
@@ -68,6 +71,8 @@ as $$
 declare
     f wed_sql.flow;
     actions integer[];
+    filtered boolean;
+    seen bigint[];
     wids bigint[];
     tgids integer[];
     got integer;
@@ -85,6 +90,13 @@ begin
     -- what the engine does itself
     actions := array(select r.tgid from wed_sql.rule r
                       where r.flow_id = f.flow_id and r.valid_until = 9223372036854775807 and r.action is not null);
+    filtered := wed_sql.is_filtered(f, caller);
+    if filtered then
+        execute format('select array_agg(distinct j.wid) from %s j
+                         where j.trname = $1 and j.lckid is null and (j.available_at is null or j.available_at <= clock_timestamp())', f.job_pool)
+           into seen using transition;
+        seen := wed_sql.seen_by(f, seen, caller);
+    end if;
     -- Others may take what has just been found: then there may be more. A snapshot that stays shows the same again.
     for attempt in 1..5 loop
         -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
@@ -93,16 +105,18 @@ begin
             select array_agg(c.wid), array_agg(c.tgid)
               from (select c.wid, c.tgid
                       from (select j.wid, j.tgid
-                              from %s j
+                              from %1$s j
                              where j.trname = $1 and j.lckid is null
                                and (j.available_at is null or j.available_at <= clock_timestamp())
                                and j.tgid <> all ($3)
+                               and (not $4 or j.wid = any ($5))
+                               and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
                              order by j.priority desc, j.fired_at, j.wid, j.tgid
                             offset 0) c
                      where wed_sql.take_job_lock(c.wid, c.tgid)
                      limit $2) c
         $sql$, f.job_pool)
-           into wids, tgids using transition, max_jobs - leased, actions;
+           into wids, tgids using transition, max_jobs - leased, actions, filtered, seen;
         exit when wids is null;
         return query select * from wed_sql.take_leases(f, wids, tgids, duration, caller);
         get diagnostics got = row_count;
@@ -142,6 +156,7 @@ begin
     perform wed_sql.check_duration(duration);
     f := wed_sql.flow_of_job(flow, instance, rule, caller);
     if (wed_sql.last_rule(rule)).action is null
+       and wed_sql.sees_instance(f, instance, caller)
        and wed_sql.take_job_lock(instance, rule)
     then
         return query select * from wed_sql.take_leases(f, array[instance], array[rule], duration, caller);
@@ -175,7 +190,7 @@ declare
     token text;
 begin
     execute format('select j.version, j.trname, j.leased_by, j.leased_until, j.lckid
-                      from %s j where j.wid = $1 and j.tgid = $2 for update', f.job_pool)
+                      from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1 for update', f.job_pool)
        into version, trname, leased_by, leased_until, token using wid, tgid;
     if version is null then
         raise exception 'job tgid % of instance % of WED-flow "%" is not pending', tgid, wid, wed_sql.flow_name(f)
@@ -210,8 +225,9 @@ begin
     perform wed_sql.check_duration(duration);
     f := wed_sql.flow_of_job(flow, wid, tgid, caller);
     j := wed_sql.leased_job(f, wid, tgid, lckid);
-    execute format('update %s set leased_until = clock_timestamp() + $3 where wid = $1 and tgid = $2 returning leased_until', f.job_pool)
-       into until using wid, tgid, duration;
+    execute format('update %s set leased_until = clock_timestamp() + $3
+                     where wid = $1 and tgid = $2 and version = $4 returning leased_until', f.job_pool)
+       into until using wid, tgid, duration, j.version;
     -- when the timer is due, the engine sees that the lease has become longer: a heartbeat writes one row
     if until < j.leased_until then
         perform wed_sql.set_timer(f, wid, tgid, 'l', j.version, until);
@@ -250,7 +266,7 @@ begin
         return false;
     end if;
     perform wed_sql.record_event(f, wid, j.version, tgid, j.trname, 'released', caller, pg_backend_pid());
-    perform wed_sql.remove_timers(f, wid, tgid, '{l}');
+    perform wed_sql.remove_timers(f, wid, tgid, '{l}', j.version);
     perform wed_sql.notify_job(f, wid, tgid);
     return true;
 end
@@ -307,6 +323,14 @@ begin
     if j.lckid is null then
         return;
     end if;
+    -- Nobody extends it, nor leases the job anew, between this and what follows from it; and the engine waits for nobody.
+    execute format('select lckid, leased_by, leased_until from %s
+                     where wid = $1 and tgid = $2 and version = $3 and lckid = $4 and leased_until = $5 for update skip locked', f.job_pool)
+       into j using wid, tgid, version, j.lckid, j.leased_until;
+    if j.lckid is null then
+        perform wed_sql.set_timer(f, wid, tgid, 'l', version, clock_timestamp() + interval '1 second');
+        return;
+    end if;
     if j.leased_until > clock_timestamp() then
         perform wed_sql.set_timer(f, wid, tgid, 'l', version, j.leased_until);
         return;
@@ -315,9 +339,9 @@ begin
                      where e.wid = $1 and e.tgid = $2 and e.event = ''leased'' order by e.event_id desc limit 1', f.wed_event)
        into held using wid, tgid, j.leased_until;
     if not wed_sql.attempt_failed(f, wid, tgid, version, 'lease ran out',
-                                  format('the lease of role "%s" ran out', j.leased_by), j.leased_by, null, held)
+                                  format('the lease of role "%s" ran out', j.leased_by), j.leased_by, null, held, j.lckid)
     then
-        -- somebody writes it at this moment
+        -- it has been withdrawn, and not been removed yet
         perform wed_sql.set_timer(f, wid, tgid, 'l', version, clock_timestamp() + interval '1 second');
     end if;
 end

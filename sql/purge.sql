@@ -6,18 +6,19 @@ create function wed_sql.purge_instances(f wed_sql.flow, wids bigint[]) returns b
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    removed bigint := wed_sql.remove_instances(f.wed_flow, wids);
+    -- what a trigger of the owner's has kept, keeps its history
+    removed bigint[] := wed_sql.remove_instances(f.wed_flow, wids);
 begin
-    execute format('delete from %s where wid = any ($1)', f.job_pool) using wids;
-    execute format('delete from %s where wid = any ($1)', f.wed_event) using wids;
-    execute format('delete from %s where wid = any ($1)', f.wed_trace) using wids;
-    delete from wed_sql.signal s where s.flow_id = f.flow_id and s.wid = any (wids);
+    execute format('delete from %s where wid = any ($1)', f.job_pool) using removed;
+    execute format('delete from %s where wid = any ($1)', f.wed_event) using removed;
+    execute format('delete from %s where wid = any ($1)', f.wed_trace) using removed;
+    delete from wed_sql.signal s where s.flow_id = f.flow_id and s.wid = any (removed);
     -- what the engine is dealing with finds no instance
     delete from wed_sql.timer x
-     where (x.flow_id, x.wid, x.tgid, x.kind) in (
-               select t.flow_id, t.wid, t.tgid, t.kind from wed_sql.timer t
-                where t.flow_id = f.flow_id and t.wid = any (wids) for update skip locked);
-    return removed;
+     where (x.flow_id, x.wid, x.tgid, x.kind, x.version) in (
+               select t.flow_id, t.wid, t.tgid, t.kind, t.version from wed_sql.timer t
+                where t.flow_id = f.flow_id and t.wid = any (removed) for update skip locked);
+    return cardinality(removed);
 end
 $$;
 

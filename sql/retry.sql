@@ -26,6 +26,7 @@ begin
                   from unnest($1, $2) w(wid, tgid)
                   join %1$s p on p.wid = w.wid and p.tgid = w.tgid
                  where octet_length(p.trname) <= 63
+                   and not exists (select from %1$s n where n.wid = p.wid and n.tgid = p.tgid and n.version > p.version)
                    -- the engine performs an action, no worker
                    and not exists (select from wed_sql.rule r
                                     where r.tgid = p.tgid and r.valid_until = 9223372036854775807 and r.action is not null)) j
@@ -44,6 +45,10 @@ create function wed_sql.notify_jobs(f wed_sql.flow, wids bigint[], tgids integer
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- A full queue makes the commit fail, and with it what the workers are to be told of. They look by themselves, too.
+    if pg_notification_queue_usage() > 0.9 then
+        return;
+    end if;
     perform pg_notify(n.channel, n.payload) from wed_sql.notifications(f, wids, tgids) n;
 end
 $$;
@@ -51,7 +56,7 @@ $$;
 revoke all on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) from public;
 
 comment on function wed_sql.notify_jobs(wed_sql.flow, bigint[], integer[]) is
-'Notifies the workers of jobs that are in job_pool already.';
+'Notifies the workers of jobs that are in job_pool already; unless the server''s queue of notifications is almost full.';
 
 create function wed_sql.notify_job(f wed_sql.flow, wid bigint, tgid integer) returns void
     language plpgsql
@@ -111,25 +116,26 @@ comment on function wed_sql.pause_after(integer, wed_sql.rule) is
 'Seconds to wait after so many failed attempts: the backoff of the WED-trigger, doubled with each, give or take a fifth.';
 
 -- Whoever completes a job may wait for nobody who waits for him.
-create function wed_sql.remove_timers(f wed_sql.flow, wid bigint, tgid integer, kinds "char"[]) returns void
+create function wed_sql.remove_timers(f wed_sql.flow, wid bigint, tgid integer, kinds "char"[], version bigint default null) returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 begin
     with t as materialized (
-        select x.flow_id, x.wid, x.tgid, x.kind from wed_sql.timer x
+        select x.flow_id, x.wid, x.tgid, x.kind, x.version from wed_sql.timer x
          where x.flow_id = f.flow_id and x.wid = remove_timers.wid and x.tgid = remove_timers.tgid and x.kind = any (kinds)
+           and (remove_timers.version is null or x.version = remove_timers.version)
            for update skip locked)
     delete from wed_sql.timer x using t
-     where x.flow_id = t.flow_id and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind;
+     where x.flow_id = t.flow_id and x.wid = t.wid and x.tgid = t.tgid and x.kind = t.kind and x.version = t.version;
 end
 $$;
 
-revoke all on function wed_sql.remove_timers(wed_sql.flow, bigint, integer, "char"[]) from public;
+revoke all on function wed_sql.remove_timers(wed_sql.flow, bigint, integer, "char"[], bigint) from public;
 
-comment on function wed_sql.remove_timers(wed_sql.flow, bigint, integer, "char"[]) is
-'Removes timers of a job, but those that somebody is dealing with.';
+comment on function wed_sql.remove_timers(wed_sql.flow, bigint, integer, "char"[], bigint) is
+'Removes timers of a job, of one version or of all, but those that somebody is dealing with.';
 
 create function wed_sql.give_up(f wed_sql.flow, wid bigint, tgid integer, version bigint, trname text, attempts integer, reason text) returns boolean
     language plpgsql
@@ -143,7 +149,8 @@ begin
         begin
             perform wed_sql.operate(f.wed_flow, wid, 'fail', tgid, null,
                                     format('WED-transition "%s" has failed %s: %s', trname,
-                                           case attempts when 1 then 'once' else attempts || ' times' end, reason));
+                                           case attempts when 1 then 'once' else attempts || ' times' end, reason),
+                                    version => version);
             return true;
         exception
             -- it is not pending any more, and the follower is about to see that
@@ -171,7 +178,7 @@ comment on function wed_sql.give_up(wed_sql.flow, bigint, integer, bigint, text,
 
 create function wed_sql.attempt_failed(
         f wed_sql.flow, wid bigint, tgid integer, version bigint, event text, reason text,
-        role name default null, pid integer default null, held interval default null) returns boolean
+        role name default null, pid integer default null, held interval default null, token text default null) returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -183,9 +190,12 @@ declare
     again timestamp with time zone;
     clipped constant text := left(reason, 1000);
 begin
-    execute format('select j.trname, j.attempts + 1 from %s j
-                     where j.wid = $1 and j.tgid = $2 and j.version = $3 and j.attempts < 2147483647 for update skip locked', f.job_pool)
-       into trname, attempts using wid, tgid, version;
+    execute format('select j.trname, j.attempts + 1 from %1$s j
+                     where j.wid = $1 and j.tgid = $2 and j.version = $3 and j.attempts < 2147483647
+                       and (j.lckid is null or j.lckid = $4 or j.leased_until is null or j.leased_until <= clock_timestamp())
+                       and not exists (select from %1$s n where n.wid = $1 and n.tgid = $2 and n.version > $3)
+                       for update skip locked', f.job_pool)
+       into trname, attempts using wid, tgid, version, token;
     if trname is null then
         return false;
     end if;
@@ -195,10 +205,10 @@ begin
         again := clock_timestamp() + pause * interval '1 second';
     end if;
     execute format('update %s set attempts = $3, last_error = $4, available_at = $5, lckid = null, leased_until = null, leased_by = null
-                     where wid = $1 and tgid = $2', f.job_pool)
-      using wid, tgid, attempts, clipped, again;
+                     where wid = $1 and tgid = $2 and version = $6', f.job_pool)
+      using wid, tgid, attempts, clipped, again, version;
     perform wed_sql.record_event(f, wid, version, tgid, trname, event, role, pid, held, clipped);
-    perform wed_sql.remove_timers(f, wid, tgid, '{l,a,r}');
+    perform wed_sql.remove_timers(f, wid, tgid, '{l,a,r}', version);
     if attempts >= r.max_attempts then
         perform wed_sql.give_up(f, wid, tgid, version, trname, attempts, clipped);
     elsif r.action is not null then
@@ -212,10 +222,10 @@ begin
 end
 $$;
 
-revoke all on function wed_sql.attempt_failed(wed_sql.flow, bigint, integer, bigint, text, text, name, integer, interval) from public;
+revoke all on function wed_sql.attempt_failed(wed_sql.flow, bigint, integer, bigint, text, text, name, integer, interval, text) from public;
 
-comment on function wed_sql.attempt_failed(wed_sql.flow, bigint, integer, bigint, text, text, name, integer, interval) is
-'Counts a failed attempt to perform a job, and decides when it may be tried again; after the last one the instance becomes an exception. False if the job is not there any more, or somebody is writing it.';
+comment on function wed_sql.attempt_failed(wed_sql.flow, bigint, integer, bigint, text, text, name, integer, interval, text) is
+'Counts a failed attempt to perform a job, and decides when it may be tried again; after the last one the instance becomes an exception. False if the job is not there any more, somebody is writing it, or it is leased under another token.';
 
 create function wed_sql.sweep_retry(f wed_sql.flow, wid bigint, tgid integer, version bigint) returns void
     language plpgsql
@@ -309,7 +319,8 @@ declare
     transition text := case when tgid = f.excpt_tgid then '_EXCPT' when r.flow_id = f.flow_id then r.trname end;
     of_job text;
 begin
-    execute format('select j.trname from %s j where j.wid = $1 and j.tgid = $2', f.job_pool) into of_job using wid, tgid;
+    execute format('select j.trname from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1', f.job_pool)
+       into of_job using wid, tgid;
     if coalesce(of_job, transition) is null then
         raise exception 'WED-flow "%" has no WED-trigger with tgid %', name, tgid
             using errcode = 'undefined_object', hint = 'Take wid and tgid from job_pool.';
@@ -327,6 +338,73 @@ revoke all on function wed_sql.flow_of_job(text, bigint, integer, name) from pub
 
 comment on function wed_sql.flow_of_job(text, bigint, integer, name) is
 'The flow of this name; an error unless it has such a WED-trigger, and the caller may perform its WED-transition.';
+
+-- The policies that the owner of a flow has put on wed_flow hold here, too. That of worker roles (wed_sql.grant_worker)
+-- hides no instance from those who may perform one of its jobs.
+create function wed_sql.is_filtered(f wed_sql.flow, caller name) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return exists (
+        select from pg_class c, pg_roles r
+         where c.oid = f.wed_flow and c.relrowsecurity and r.rolname = caller
+           and not r.rolsuper and not r.rolbypassrls
+           and (c.relforcerowsecurity or not pg_has_role(r.oid, c.relowner, 'usage'))
+           and array(select p.polname from pg_policy p where p.polrelid = c.oid) <> '{wed_sql_worker}');
+end
+$$;
+
+revoke all on function wed_sql.is_filtered(wed_sql.flow, name) from public;
+
+comment on function wed_sql.is_filtered(wed_sql.flow, name) is
+'Whether policies of row security say which instances a role sees.';
+
+create function wed_sql.seen_by(f wed_sql.flow, wids bigint[], caller name) returns bigint[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return wed_sql.matching(f.wed_flow, wids, 'true', quote_ident(caller)::regrole);
+end
+$$;
+
+revoke all on function wed_sql.seen_by(wed_sql.flow, bigint[], name) from public;
+
+comment on function wed_sql.seen_by(wed_sql.flow, bigint[], name) is
+'Those of the instances that a role sees; null if it may not look.';
+
+create function wed_sql.sees_instance(f wed_sql.flow, wid bigint, caller name) returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return not wed_sql.is_filtered(f, caller)
+           or coalesce(wid = any (wed_sql.seen_by(f, array[wid], caller)), false);
+end
+$$;
+
+revoke all on function wed_sql.sees_instance(wed_sql.flow, bigint, name) from public;
+
+comment on function wed_sql.sees_instance(wed_sql.flow, bigint, name) is
+'Whether a role sees an instance, as far as row security is concerned.';
+
+-- As wed_sql.visible_transitions() says to the current user.
+create function wed_sql.shows_jobs(f wed_sql.flow, transition text, caller name) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return has_table_privilege(caller, f.wed_flow, 'select')
+           or exists (select from wed_sql.worker w
+                       where w.flow_id = f.flow_id and w.trname = transition and pg_has_role(caller, w.role, 'usage'));
+end
+$$;
+
+revoke all on function wed_sql.shows_jobs(wed_sql.flow, text, name) from public;
+
+comment on function wed_sql.shows_jobs(wed_sql.flow, text, name) is
+'Whether a role may see the jobs of a WED-transition: it may SELECT the whole of wed_flow, or was named to wed_sql.grant_worker().';
 
 create function wed_sql.refuse_lease(f wed_sql.flow, wid bigint, tgid integer, claimed boolean, leased_until timestamp with time zone) returns void
     language plpgsql stable
@@ -360,17 +438,18 @@ begin
         raise exception 'a flow, an instance and a tgid are needed' using errcode = 'null_value_not_allowed';
     end if;
     f := wed_sql.flow_of_job(flow, wid, tgid, caller);
-    if not wed_sql.take_job_lock(wid, tgid) then
+    if not wed_sql.sees_instance(f, wid, caller) or not wed_sql.take_job_lock(wid, tgid) then
         return false;
     end if;
     execute format('select j.version, j.lckid, j.leased_until, j.leased_until > clock_timestamp() and j.lckid is not null as leased
-                      from %s j where j.wid = $1 and j.tgid = $2', f.job_pool)
+                      from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1', f.job_pool)
        into j using wid, tgid;
     if j.leased and fail_for.lckid is distinct from j.lckid or fail_for.lckid is not null and j.leased is not true then
         perform wed_sql.refuse_lease(f, wid, tgid, fail_for.lckid is not null, case when j.leased then j.leased_until end);
     end if;
     return j.version is not null
-           and wed_sql.attempt_failed(f, wid, tgid, j.version, 'failed', coalesce(nullif(error, ''), 'no reason was given'), caller);
+           and wed_sql.attempt_failed(f, wid, tgid, j.version, 'failed', coalesce(nullif(error, ''), 'no reason was given'), caller,
+                                      token => fail_for.lckid);
 end
 $$;
 
@@ -383,4 +462,4 @@ create function wed_sql.fail(flow text, wid bigint, tgid integer, error text, lc
     as 'MODULE_PATHNAME', 'wed_fail';
 
 comment on function wed_sql.fail(text, bigint, integer, text, text) is
-'A worker has failed to perform a job, and says why, in a transaction of its own: the job is tried again after the backoff of its WED-trigger; after max_attempts the instance becomes an exception. With the token if the job is leased. False if another session has the job, or it is not pending any more.';
+'A worker has failed to perform a job, and says why, in a transaction of its own: the job is tried again after the backoff of its WED-trigger; after max_attempts the instance becomes an exception. With the token if the job is leased. False if another session has the job, or it is not pending any more; or the instance is hidden from the caller by row security.';

@@ -101,7 +101,8 @@ begin
     if not found then
         return;
     end if;
-    execute format('select case when lckid is not null then leased_until end from %s where wid = $1 and tgid = $2', f.job_pool)
+    execute format('select case when lckid is not null then leased_until end from %s
+                     where wid = $1 and tgid = $2 order by version desc limit 1', f.job_pool)
        into leased using wid, tgid;
     if leased > clock_timestamp() then
         again := leased;
@@ -203,7 +204,10 @@ begin
             execute format('select array_agg(distinct wid) from %s where trname = $1', f.job_pool) into wids using s.trname;
             wids := wed_sql.matching(f.wed_flow, wids, s.condition, s.role);
         end if;
-        for j in execute format('select wid, tgid, version from %s where trname = $1 and wid = any ($2) order by fired_at, wid, tgid', f.job_pool)
+        for j in execute format('select wid, tgid, version from %1$s j
+                                  where trname = $1 and wid = any ($2)
+                                    and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
+                                  order by fired_at, wid, tgid', f.job_pool)
                    using s.trname, wids
         loop
             -- an older one may be waiting for the same job

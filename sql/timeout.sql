@@ -110,8 +110,10 @@ begin
         with k as materialized (
             select k.*, j.trname, j.timeout, k.xact_start + least(j.timeout, wed_sql.longest_timeout()) as deadline
               from unnest($1, $2, $3, $4, $5, $6, $7) k(wid, tgid, pid, lxid, xact_start, role, application)
-              join %s j on j.wid = k.wid and j.tgid = k.tgid
-             where j.timeout is not null),
+              join %1$s j on j.wid = k.wid and j.tgid = k.tgid
+             where j.timeout is not null
+               -- an older one has been withdrawn
+               and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)),
         due as (
             select k.*, clock_timestamp() - k.xact_start as age, wed_sql.end_holder(k.wid, k.tgid, k.pid, k.lxid, k.deadline) as ended
               from k where k.deadline <= $8)
@@ -225,11 +227,20 @@ begin
             select w.* into f from wed_sql.flow w
              where w.excpt_tgid = l.tgid or w.flow_id in (select r.flow_id from wed_sql.rule r where r.tgid = l.tgid);
             continue when not found;
-            -- who has it locked by now completes it; one that was fired since is another one
-            execute format('select trname, version, timeout from %s where wid = $1 and tgid = $2 and fired_at <= $3 for update skip locked',
-                           f.job_pool)
+            -- Who has it locked by now completes it; one that was fired since is another one; and one that was leased
+            -- since is not free.
+            execute format('select trname, version, timeout from %1$s j
+                             where wid = $1 and tgid = $2 and fired_at <= $3
+                               and (lckid is null or leased_until is null or leased_until <= clock_timestamp())
+                               and not exists (select from %1$s n where n.wid = $1 and n.tgid = $2 and n.version > j.version)
+                               for update skip locked', f.job_pool)
                into j using l.wid, l.tgid, l.ended;
             continue when j.trname is null;
+            -- Anybody can take an advisory lock: that one who has nothing to do with the job has let it go is no attempt.
+            if not wed_sql.is_entitled(l.role, f.wed_flow, j.trname) then
+                perform wed_sql.notify_job(f, l.wid, l.tgid);
+                continue;
+            end if;
             perform wed_sql.attempt_failed(
                 f, l.wid, l.tgid, j.version,
                 case when l.timed_out then 'timed out' else 'connection lost' end,
@@ -249,7 +260,7 @@ $$;
 revoke all on function wed_sql.count_lost_jobs() from public;
 
 comment on function wed_sql.count_lost_jobs() is
-'Counts a failed attempt for each pending job that a session has had locked when it ended, and notifies the other workers.';
+'Counts a failed attempt for each pending job that a session has had locked when it ended, if its role may perform it, and notifies the other workers.';
 
 create function wed_sql.timeout_warnings() returns setof text
     language plpgsql stable security definer

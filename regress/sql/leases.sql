@@ -3,11 +3,13 @@
 \i regress/include/tools.psql
 \set ECHO all
 set client_min_messages = error;
-drop role if exists wed_sql_booker, wed_sql_payer, wed_sql_reader;
+drop role if exists wed_sql_booker, wed_sql_payer, wed_sql_reader, wed_sql_blind, wed_sql_tenant;
 reset client_min_messages;
 create role wed_sql_booker;
 create role wed_sql_payer;
 create role wed_sql_reader;
+create role wed_sql_blind;
+create role wed_sql_tenant;
 
 -- without the times
 create function pg_temp.unleased(commands text, out code text, out message text, out detail text, out hint text)
@@ -175,6 +177,53 @@ select (wed_sql.operate('trip.wed_flow', :wid, 'cancel')).status;
 select * from pg_temp.unleased(format($$select wed_sql.complete('trip', %s, %s, %L, $x$seat = '1b'$x$)$$, :wid, :job, :'token')) \gx
 select * from pg_temp.unleased(format($$select wed_sql.extend('trip', %s, %s, %L, '1 hour')$$, :wid, :job, :'token')) \gx
 
+-- what another transaction has lost, or a sweep has seen before, does not end a lease
+insert into wed_flow (price) values (7) returning wid \gset
+insert into wed_flow (price) values (8) returning wid as other \gset
+select wed_sql.sync();
+select lckid as token, leased_until from wed_sql.lease_job('trip', :wid, :book, '1 hour') \gset
+select wed_sql.attempt_failed(f, :wid, :book, 0, 'connection lost', 'gone') as without, wed_sql.attempt_failed(f, :wid, :book, 0, 'lease ran out', 'late', token => 'guess') as another,
+       wed_sql.attempt_failed(f, :wid, :book, 0, 'failed', 'mine', token => :'token') as its_own
+  from wed_sql.flow f;
+select attempts, last_error, lckid from job_pool where wid = :wid and tgid = :book;
+
+-- one that was withdrawn while it was in use, beside the one that is due
+insert into job_pool (wid, tgid, trname, payload, fired_at, version, priority, lckid, leased_until)
+select wid, tgid, trname, payload, fired_at - interval '1 hour', version - 1, priority, 'old', now() + interval '1 hour' from job_pool where wid = :wid and tgid = :book;
+select trname, attempts from wed_sql.lease_job('trip', :wid, :book, '1 hour');
+select version from job_pool where wid = :wid and tgid = :book and lckid <> 'old';
+select wed_sql.attempt_failed(f, :wid, :book, -1, 'lease ran out', 'late', token => 'old') as withdrawn from wed_sql.flow f;
+begin;
+select wed_sql.take_job_lock(:wid, :book);
+select count(*) from wed_sql.job_lock where wid = :wid;
+rollback;
+select wed_sql.release('trip', wid, tgid, lckid) from job_pool where wid = :wid and tgid = :book and version = 0;
+select payload::jsonb ->> 'tgid' = :'book' as notified from wed_sql.flow f, wed_sql.notifications(f, array[:wid], array[:book]);
+delete from job_pool where wid = :wid and version = -1;
+
+-- who may write all of wed_flow, but not read it, learns no state from a lease
+grant usage on schema wed_sql, trip to wed_sql_blind, wed_sql_tenant;
+grant update on wed_flow to wed_sql_blind;
+set role wed_sql_blind;
+select trname, lckid is not null as leased, payload, attempts, last_error from wed_sql.lease_job('trip', :wid, :book, '1 hour');
+reset role;
+select payload is not null as payload, attempts, last_error from job_pool where wid = :wid and tgid = :book;
+select wed_sql.release('trip', wid, tgid, lckid) from job_pool where wid = :wid and tgid = :book;
+-- what a policy of the owner's hides is not to be had
+create policy tenant on wed_flow as restrictive to wed_sql_tenant using (price = 7);
+grant select, update on wed_flow to wed_sql_tenant;
+set role wed_sql_tenant;
+select count(*) from wed_flow where wid in (:wid, :other);
+select wid = :wid as own, payload ->> 'price' as price, last_error from wed_sql.lease('trip', 'book', '1 hour', 100);
+select count(*) from wed_sql.lease_job('trip', :other, :book, '1 hour');
+select wed_sql.fail('trip', :other, :book, 'x') as hidden, wed_sql.fail('trip', :wid, :pay, 'x') as own;
+reset role;
+select wid = :wid as own, trname, attempts, leased_by from job_pool where wid in (:wid, :other) order by 1, 2;
+drop policy tenant on wed_flow;
+set role wed_sql_tenant;
+select count(*) from wed_sql.lease_job('trip', :other, :book, '1 hour');
+reset role;
+
 -- rights, and bad input
 set role wed_sql_reader;
 select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', '1 hour')$$) \gx
@@ -196,5 +245,5 @@ select count(*) from wed_sql.lease('trip', 'by_itself', '1 hour');
 
 reset search_path;
 select wed_sql.drop_flow('trip');
-drop owned by wed_sql_booker, wed_sql_payer, wed_sql_reader;
-drop role wed_sql_booker, wed_sql_payer, wed_sql_reader;
+drop owned by wed_sql_booker, wed_sql_payer, wed_sql_reader, wed_sql_blind, wed_sql_tenant;
+drop role wed_sql_booker, wed_sql_payer, wed_sql_reader, wed_sql_blind, wed_sql_tenant;

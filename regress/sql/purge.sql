@@ -76,7 +76,24 @@ call wed_sql.purge('trip', '0');
 \set VERBOSITY default
 select count(*) from wed_flow where stage = 'paid';
 drop table trip.invoice;
+-- nor does one lose its history that a trigger of his keeps
+create function trip.keep() returns trigger language plpgsql as 'begin return null; end';
+create trigger keep before delete on wed_flow for each row execute function trip.keep();
+select wid as kept from wed_flow where stage = 'paid' \gset
 call wed_sql.purge('trip', '0');
+select count(*) from wed_trace where wid = :kept;
+drop trigger keep on wed_flow;
+-- what the engine cannot check is named: it writes in a security-restricted operation
+create constraint trigger later after update or delete on wed_flow deferrable initially deferred for each row execute function trip.keep();
+select * from wed_sql.warnings() w where w like '%deferred%';
+\set VERBOSITY terse
+call wed_sql.purge('trip', '0');
+\set VERBOSITY default
+drop trigger later on wed_flow;
+select count(*) from wed_sql.warnings() w where w like '%deferred%';
+call wed_sql.purge('trip', '0');
+select count(*) from wed_trace where wid = :kept;
+drop function trip.keep();
 
 -- bad input
 select * from pg_temp.refused($$call wed_sql.purge('nowhere', '0')$$) \gx

@@ -245,10 +245,49 @@ pass('a connection that is lost is written down, a rollback is not');
 is($node->safe_psql('postgres', "select attempts from f.job_pool where wid = $wid"), '2', '... it is an attempt that failed');
 like($listener->query_safe('select 1'), qr/notification "slow" with payload "\{"flow":"f","wid":$wid,/, '... and the others are notified');
 
+# whoever may not perform a job can lock it, as anybody can, but does not fail at it
+$node->safe_psql('postgres', 'create role stranger login');
+$holder = $node->background_psql('postgres', extra_params => [ '-U', 'stranger' ]);
+$holder->query_safe("begin; select pg_try_advisory_xact_lock($wid, $tgid)");
+$holder->{run}->kill_kill;
+my $notified = 0;
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	last if $notified = $listener->query_safe('select pg_sleep(0.1)') =~ /notification "slow" with payload "\{"flow":"f","wid":$wid,/;
+}
+ok($notified, 'the workers are notified when a stranger lets go of a job');
+is($node->safe_psql('postgres', "select attempts from f.job_pool where wid = $wid"), '2', '... but no attempt has failed');
+is(events("wid = $wid"), '2', '... and nothing is written down');
+
 # a session that ends when it is done is no loss
 $node->safe_psql('postgres', "begin; select wed_sql.try_lock($wid, $tgid); update f.wed_flow set n = 1 where wid = $wid; commit");
 $node->safe_psql('postgres', 'select wed_sql.sync()');
 is(events("wid = $wid"), '2', 'a session that has committed has lost nothing');
+
+# However many are lost while the engine does not count them: a database has its share, and the log tells once each time
+my $stopped = engine_pid($node);
+kill 'STOP', $stopped;
+foreach my $time (1, 2)
+{
+	$log = -s $node->logfile;
+	foreach my $session (1 .. 5)
+	{
+		$holder = $node->background_psql('postgres', extra_params => [ '-U', 'stranger' ]);
+		$holder->query_safe("begin; select count(*) from generate_series(1, 64) i where pg_try_advisory_xact_lock(i, 1000000 + $session)");
+		$holder->{run}->kill_kill;
+		$node->poll_query_until('postgres', "select count(*) = 0 from pg_stat_activity where usename = 'stranger'") or die;
+		$node->poll_query_until('postgres', "select count(*) = 0 from pg_locks where locktype = 'advisory' and objid = 1000000 + $session") or die;
+	}
+	my $told;
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		last if $told = log_lines($node, 'LOG: .*too many jobs were given up by sessions that have ended', $log);
+		$node->safe_psql('postgres', 'select pg_sleep(0.1)');
+	}
+	is($told, 1, "too many lost jobs are told of once, time $time");
+	is($node->safe_psql('postgres', 'select count(*) from wed_sql.take_lost_jobs()'), '256', '... and a database has no more than its share');
+}
+kill 'CONT', $stopped;
 
 #
 # The engine may be killed at any time
