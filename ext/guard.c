@@ -56,6 +56,9 @@ typedef struct LockedJobs
 	WedJob		job;			/* the one to complete; its tgid is 0 if there is none */
 } LockedJobs;
 
+static int64 fired_by(const WedPending *pending, int32 tgid);
+static bool has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since);
+
 PG_FUNCTION_INFO_V1(wed_guard);
 
 static void
@@ -78,9 +81,32 @@ begin_job_scan(const WedFlow *flow, Relation job_pool, int64 wid, Snapshot snaps
 	return systable_beginscan(job_pool, flow->job_pool_pkey, true, snapshot, 1, &key);
 }
 
-/* For messages: the pending jobs of wid, or only those that are locked here. */
+/*
+ * For messages: what pends, but clocks that run. It may be on its way to
+ * job_pool. If the job that is refused pends, it is another one, of another state.
+ */
 static char *
-list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, bool locked)
+list_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 refused)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < pending->count; i++)
+	{
+		int32		tgid = pending->tgids[i];
+
+		if (pending->clocks[i] && !has_fired(flow, wid, tgid, pending->since[i]))
+			continue;
+		append_transition(&list, wed_transition_name(flow, tgid), tgid);
+		if (tgid == refused)
+			appendStringInfo(&list, " since state " INT64_FORMAT, pending->since[i]);
+	}
+	return list.data;
+}
+
+/* For messages: the pending jobs of wid in job_pool, or only those that are locked here. */
+static char *
+list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending, bool locked)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleDesc	desc = RelationGetDescr(job_pool);
@@ -93,8 +119,9 @@ list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, bool locked)
 	{
 		bool		isnull;
 		int32		tgid = DatumGetInt32(heap_getattr(tuple, JOB_TGID, desc, &isnull));
+		int64		version = DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull));
 
-		if (!locked || wed_job_lock_held(wid, tgid))
+		if (fired_by(pending, tgid) == version && (!locked || wed_job_lock_held(wid, tgid)))
 			append_transition(&list, TextDatumGetCString(heap_getattr(tuple, JOB_TRNAME, desc, &isnull)),
 							  tgid);
 	}
@@ -104,25 +131,25 @@ list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, bool locked)
 }
 
 static void
-refuse_job_not_pending(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgid)
+refuse_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 tgid)
 {
 	const char *trname = wed_transition_name(flow, tgid);
-	char	   *pending = list_jobs(flow, job_pool, wid, false);
+	char	   *others = list_pending(flow, wid, pending, tgid);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_JOB_NOT_PENDING),
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is not pending",
 					trname ? trname : "?", tgid, wid, flow->name),
-			 pending[0] != '\0' ?
-			 errdetail("Pending: %s.", pending) :
+			 others[0] != '\0' ?
+			 errdetail("Pending: %s.", others) :
 			 errdetail("No job of this instance is pending."),
 			 errhint("Another worker may just have completed it, or it was withdrawn: roll back, and take another job.")));
 }
 
 static void
-refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgid)
+refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending, int32 tgid)
 {
-	char	   *pending = list_jobs(flow, job_pool, wid, false);
+	char	   *jobs = list_jobs(flow, job_pool, wid, pending, false);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NO_JOB_LOCK),
@@ -131,8 +158,8 @@ refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgi
 					wid, flow->name) :
 			 errmsg("the lock of job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\", which wed_sql.completes_tgid names, is not held",
 					tgid, wid, flow->name),
-			 pending[0] != '\0' ?
-			 errdetail("Pending: %s.", pending) :
+			 jobs[0] != '\0' ?
+			 errdetail("Pending: %s.", jobs) :
 			 errdetail("No job of this instance is pending yet."),
 			 errhint("Take the lock of a job in %s first: SELECT wed_sql.try_lock(wid, tgid).",
 					 quote_qualified_identifier(flow->name, "job_pool"))));
@@ -143,22 +170,22 @@ refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, int32 tgi
  * pending, or may be once.
  */
 static void
-refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid)
+refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending)
 {
 	if (wed_completes_tgid != 0)
 	{
 		if (wed_job_lock_held(wid, wed_completes_tgid))
-			refuse_job_not_pending(flow, job_pool, wid, wed_completes_tgid);
-		refuse_without_lock(flow, job_pool, wid, wed_completes_tgid);
+			refuse_job_not_pending(flow, wid, pending, wed_completes_tgid);
+		refuse_without_lock(flow, job_pool, wid, pending, wed_completes_tgid);
 	}
 	for (int i = 0; i < flow->nrules; i++)
 	{
 		if (wed_job_lock_held(wid, flow->rules[i].tgid))
-			refuse_job_not_pending(flow, job_pool, wid, flow->rules[i].tgid);
+			refuse_job_not_pending(flow, wid, pending, flow->rules[i].tgid);
 	}
 	if (wed_job_lock_held(wid, flow->excpt_tgid))
-		refuse_job_not_pending(flow, job_pool, wid, flow->excpt_tgid);
-	refuse_without_lock(flow, job_pool, wid, 0);
+		refuse_job_not_pending(flow, wid, pending, flow->excpt_tgid);
+	refuse_without_lock(flow, job_pool, wid, pending, 0);
 }
 
 static void
@@ -236,12 +263,16 @@ wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *l
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_NOT_THE_LEASE),
+			 claims && !leased ?
+			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is not leased",
+					job->trname, job->tgid, wid, flow->name) :
 			 claims ?
 			 errmsg("the lease of job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" has ended",
 					job->trname, job->tgid, wid, flow->name) :
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is leased",
 					job->trname, job->tgid, wid, flow->name),
-			 leased ? errdetail("It is leased to another until %s.", timestamptz_to_str(job->leased_until)) : 0,
+			 leased ? errdetail("It is leased to another until %s.", timestamptz_to_str(job->leased_until)) :
+			 claims && !leased ? errdetail("It never was, or the lease has ended.") : 0,
 			 claims ?
 			 errhint("Lease another job; extend a lease before it runs out.") :
 			 errhint("Take another job: wed_sql.try_lock() gives no lock of a leased one.")));
@@ -260,7 +291,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 	find_locked_jobs(flow, job_pool, wid, pending, snapshot, &jobs);
 	*job = jobs.job;
 	if (job->tgid == 0)
-		refuse_without_job(flow, job_pool, wid);
+		refuse_without_job(flow, job_pool, wid, pending);
 	if (!wed_may_perform(flow, GetUserId(), job->trname))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -271,7 +302,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 				(errcode(ERRCODE_WED_AMBIGUOUS_JOB),
 				 errmsg("locks of several pending jobs of instance " INT64_FORMAT " of WED-flow \"%s\" are held",
 						wid, flow->name),
-				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, true)),
+				 errdetail("Locked: %s.", list_jobs(flow, job_pool, wid, pending, true)),
 				 errhint("Say which one the update completes: SET LOCAL wed_sql.completes_tgid = tgid.")));
 	wed_check_lease(flow, wid, job, wed_lckid);
 }
@@ -303,7 +334,7 @@ complete_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp
 	} while (result == TM_Updated);
 	/* only a lock that was given up too early lets somebody else be faster */
 	if (result != TM_Ok)
-		refuse_job_not_pending(flow, job_pool, wid, job.tgid);
+		refuse_job_not_pending(flow, wid, pending, job.tgid);
 
 	table_close(job_pool, RowExclusiveLock);
 	stamp->by = job.tgid;
@@ -396,52 +427,94 @@ find_rule(const WedFlow *flow, int32 tgid)
 	return NULL;
 }
 
-/* Whether what pends of a WED-trigger goes when its condition does not hold. */
-static bool
-goes_with_condition(const WedFlow *flow, int64 wid, int32 tgid, int64 since)
+/* A WED-trigger as it is in force or, if it is not, as it was last. */
+static WedRule
+last_rule(const WedFlow *flow, int32 tgid)
 {
 	const WedRule *rule = find_rule(flow, tgid);
 	WedRule		former;
 
-	if (tgid == flow->excpt_tgid)
-		return false;
-	if (rule == NULL)
-	{
-		wed_read_former_rule(tgid, &former);
-		rule = &former;
-	}
-	/* a clock that still runs stops */
-	return rule->withdrawable || (rule->delayed && !has_fired(flow, wid, tgid, since));
+	if (rule != NULL)
+		return *rule;
+	wed_read_former_rule(tgid, &former);
+	return former;
+}
+
+/* Whether what pends of a WED-trigger goes when its condition does not hold. */
+static bool
+is_withdrawable(const WedFlow *flow, int32 tgid)
+{
+	return tgid != flow->excpt_tgid && last_rule(flow, tgid).withdrawable;
+}
+
+static int
+compare_tgids(const void *a, const void *b)
+{
+	int32		x = *(const int32 *) a;
+	int32		y = *(const int32 *) b;
+
+	return (x > y) - (x < y);
 }
 
 /*
  * Decides which of those that pended before the state pend on: fills in
- * stamp->since, and adds to stamp->withdrawn. Where no condition was evaluated,
- * none has stopped to hold.
+ * stamp->since and, of these, stamp->clocks, and adds to stamp->withdrawn. Where
+ * no condition was evaluated, none has stopped to hold.
+ *
+ * Whether it is a clock that pends says the state that fired it: the rule may
+ * have got or lost its delay since.
  */
 static void
 withdraw(const WedFlow *flow, int64 wid, const WedPending *before, WedStamp *stamp)
 {
 	int32	   *withdrawn = palloc(sizeof(int32) * (before->count + 1));
 	int			nwithdrawn = 0;
+	bool		judged = stamp->error == NULL && stamp->nundo == 0;
 
+	stamp->clocks = palloc(sizeof(int32) * (before->count + stamp->nmatched + 1));
+	stamp->nclocks = 0;
 	stamp->since = palloc(sizeof(int64) * (before->count + 1));
 	stamp->nkept = 0;
 	for (int i = 0; i < before->count; i++)
 	{
 		int32		tgid = before->tgids[i];
+		bool		clock = before->clocks[i];
+		bool		goes = is_among(tgid, stamp->withdrawn, stamp->nwithdrawn);
+		bool		stops = judged && !is_among(tgid, stamp->matched, stamp->nmatched);
 
 		if (tgid == stamp->by)
 			continue;
-		if (is_among(tgid, stamp->withdrawn, stamp->nwithdrawn) ||
-			(stamp->error == NULL && stamp->nundo == 0 && !is_among(tgid, stamp->matched, stamp->nmatched) &&
-			 goes_with_condition(flow, wid, tgid, before->since[i])))
+		if (clock && (stops || stamp->status == WED_SUSPENDED))
+			clock = !has_fired(flow, wid, tgid, before->since[i]);
+		/* a clock that still runs stops */
+		if (goes || (stops && (clock || is_withdrawable(flow, tgid))))
+		{
 			withdrawn[nwithdrawn++] = tgid;
+			clock = clock && stamp->status == WED_SUSPENDED;
+		}
 		else
 			stamp->since[stamp->nkept++] = before->since[i];
+		if (clock)
+			stamp->clocks[stamp->nclocks++] = tgid;
 	}
 	stamp->withdrawn = withdrawn;
 	stamp->nwithdrawn = nwithdrawn;
+}
+
+/* Of the rules that the state fires, those whose delay begins: but for some that are due at once. */
+static void
+start_clocks(const WedFlow *flow, const int32 *due, int ndue, WedStamp *stamp)
+{
+	for (int i = 0; i < stamp->nmatched; i++)
+	{
+		int32		tgid = stamp->matched[i];
+		bool		kept = tgid != stamp->by && is_among(tgid, stamp->pending, stamp->npending) &&
+			!is_among(tgid, stamp->withdrawn, stamp->nwithdrawn);
+
+		if (!kept && tgid != flow->excpt_tgid && !is_among(tgid, due, ndue) && last_rule(flow, tgid).delayed)
+			stamp->clocks[stamp->nclocks++] = tgid;
+	}
+	qsort(stamp->clocks, stamp->nclocks, sizeof(int32), compare_tgids);
 }
 
 /* C3: nothing but the job that wrote it may pend at a final state. */
@@ -525,7 +598,12 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 void
 wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid)
 {
-	refuse_job_not_pending(flow, table_open(flow->job_pool, AccessShareLock), wid, tgid);
+	WedStamp	stamp;
+	WedPending	pending = {0};
+
+	if (wed_read_stamp(flow->relid, wid, &stamp))
+		wed_stamp_pending_after(&stamp, flow->excpt_tgid, &pending);
+	refuse_job_not_pending(flow, wid, &pending, tgid);
 	pg_unreachable();
 }
 
@@ -551,6 +629,7 @@ static HeapTuple
 guard_initial_state(WedFlow *flow, TriggerData *trigger)
 {
 	WedStamp	stamp = {0};
+	WedPending	nothing = {0};
 	int64		wid = wid_of(flow, trigger->tg_relation, trigger->tg_trigtuple);
 
 	if (!wed_is_lockable(wid))
@@ -568,6 +647,8 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				 errdetail("%d enabled WED-conditions were evaluated.", flow->nrules),
 				 errhint("Insert a state on which a WED-trigger of %s fires, or define one that does.",
 						 quote_qualified_identifier(flow->name, "wed_trig"))));
+	withdraw(flow, wid, &nothing, &stamp);
+	start_clocks(flow, NULL, 0, &stamp);
 	return stamped(flow, trigger->tg_relation, trigger->tg_trigtuple, &stamp);
 }
 
@@ -653,6 +734,7 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 	else
 		judge_into(flow, trigger->tg_newslot, stamp);
 	withdraw(flow, wid, &pending, stamp);
+	start_clocks(flow, NULL, 0, stamp);
 	if (stamp->final)
 		check_nothing_else_pends(flow, wid, stamp);
 }
@@ -699,15 +781,6 @@ withdraw_all(WedStamp *stamp)
 	stamp->nwithdrawn = stamp->npending;
 }
 
-static int
-compare_tgids(const void *a, const void *b)
-{
-	int32		x = *(const int32 *) a;
-	int32		y = *(const int32 *) b;
-
-	return (x > y) - (x < y);
-}
-
 /* Rules are due that the conditions do not say. */
 static void
 match_also(WedStamp *stamp, const int32 *tgids, int count)
@@ -740,9 +813,39 @@ match_not(WedStamp *stamp, const int32 *tgids, int count)
 	stamp->nmatched = n;
 }
 
+/* Those of a list that are not in another one, nor the exception job. */
+static int32 *
+without(const WedFlow *flow, const int32 *tgids, int count, const int32 *others, int nothers, int *n)
+{
+	int32	   *rest = palloc(sizeof(int32) * (count + 1));
+
+	*n = 0;
+	for (int i = 0; i < count; i++)
+	{
+		if (tgids[i] != flow->excpt_tgid && !is_among(tgids[i], others, nothers))
+			rest[(*n)++] = tgids[i];
+	}
+	return rest;
+}
+
+/* Of a list of WED-triggers, those that have no delay. */
+static int32 *
+without_delay(const WedFlow *flow, const int32 *tgids, int count, int *n)
+{
+	int32	   *rest = palloc(sizeof(int32) * (count + 1));
+
+	*n = 0;
+	for (int i = 0; i < count; i++)
+	{
+		if (tgids[i] != flow->excpt_tgid && !last_rule(flow, tgids[i]).delayed)
+			rest[(*n)++] = tgids[i];
+	}
+	return rest;
+}
+
 /*
- * What was pending before is due again, whatever its condition says: but for
- * rules that would have been withdrawn.
+ * Jobs that were pending before are due again, whatever their conditions say:
+ * but for those that would have been withdrawn.
  */
 static void
 restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
@@ -752,17 +855,7 @@ restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
 
 	for (int i = 0; i < count; i++)
 	{
-		const WedRule *rule = find_rule(flow, tgids[i]);
-		WedRule		former;
-
-		if (tgids[i] == flow->excpt_tgid)
-			continue;
-		if (rule == NULL)
-		{
-			wed_read_former_rule(tgids[i], &former);
-			rule = &former;
-		}
-		if (!rule->withdrawable && !rule->delayed)
+		if (!is_withdrawable(flow, tgids[i]))
 			due[n++] = tgids[i];
 	}
 	if (n > 0)
@@ -794,6 +887,8 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 	TupleTableSlot *state = trigger->tg_newslot;
 	bool		undoing = before->nundo > 0;
 	WedPending	pending;
+	int32	   *due = NULL;		/* jobs that were in the pool before: without a delay now */
+	int			ndue = 0;
 
 	if (operation->kind == WED_OP_REOPEN ? !before->final : before->final)
 	{
@@ -814,6 +909,11 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 	switch (operation->kind)
 	{
 		case WED_OP_FAIL:
+			/* the job that failed may have been withdrawn, and be due again: as another job */
+			if (operation->version >= 0 && fired_by(&pending, operation->tgid) != operation->version)
+				refuse_operation(flow, wid,
+								 psprintf("has no pending job of tgid %d of version " INT64_FORMAT,
+										  operation->tgid, operation->version));
 			withdraw_job(flow, wid, operation->tgid, stamp);
 			stamp->error = operation->reason;
 			stamp->undo = before->undo;
@@ -836,6 +936,7 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 		case WED_OP_RESUME:
 			if (before->status != WED_SUSPENDED)
 				refuse_operation(flow, wid, "is not suspended");
+			due = without(flow, before->withdrawn, before->nwithdrawn, before->clocks, before->nclocks, &ndue);
 			if (undoing)
 			{
 				go_on_undoing(flow, before->undo, before->nundo, stamp);
@@ -845,12 +946,17 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 			judge_into(flow, state, stamp);
 			if (before->error != NULL)
 			{
-				/* what was wrong has not been put right */
+				int			npending;
+				int32	   *all = without(flow, before->withdrawn, before->nwithdrawn, NULL, 0, &npending);
+
+				/* what was wrong has not been put right, and no condition counts */
 				stamp->error = before->error;
 				stamp->final = false;
 				stamp->nmatched = 0;
+				match_also(stamp, all, npending);
 			}
-			restore(flow, before->withdrawn, before->nwithdrawn, stamp);
+			else
+				restore(flow, due, ndue, stamp);
 			if (stamp->nmatched > 0 && is_among(flow->excpt_tgid, before->withdrawn, before->nwithdrawn) &&
 				before->nwithdrawn > 1)
 				match_also(stamp, &flow->excpt_tgid, 1);
@@ -858,13 +964,14 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 		case WED_OP_RETRY:
 			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
 			stamp->run = 0;
+			due = without(flow, operation->tgids, operation->ntgids, NULL, 0, &ndue);
 			if (undoing)
 			{
 				go_on_undoing(flow, before->undo, before->nundo, stamp);
 				break;
 			}
 			judge_into(flow, state, stamp);
-			restore(flow, operation->tgids, operation->ntgids, stamp);
+			restore(flow, due, ndue, stamp);
 			break;
 		case WED_OP_SKIP:
 			withdraw_jobs(flow, wid, operation->tgids, operation->ntgids, stamp);
@@ -886,7 +993,9 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 			withdraw_all(stamp);
 			stamp->run = 0;
 			judge_into(flow, state, stamp);
-			restore(flow, operation->tgids, operation->ntgids, stamp);
+			/* the history does not tell a clock from a job */
+			due = without_delay(flow, operation->tgids, operation->ntgids, &ndue);
+			restore(flow, due, ndue, stamp);
 			break;
 		case WED_OP_COMPENSATE:
 			withdraw_all(stamp);
@@ -916,6 +1025,7 @@ next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp
 	}
 
 	withdraw(flow, wid, &pending, stamp);
+	start_clocks(flow, due, ndue, stamp);
 	if (!stamp->final || stamp->status == WED_CANCELLED || !others_pend(stamp))
 		return;
 	if (operation->kind == WED_OP_REMATCH)

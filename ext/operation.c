@@ -288,8 +288,8 @@ under_operation(const WedOperation *operation, const WedFlow *flow, void (*body)
 
 /*
  * wed_sql.operate(wed_flow regclass, wid bigint, operation text, tgid integer,
- * set_clause text, reason text, tgids integer[]) -> wed_sql.stamp: of the state
- * that an intervention has written.
+ * set_clause text, reason text, tgids integer[], version bigint) ->
+ * wed_sql.stamp: of the state that an intervention has written.
  */
 Datum
 wed_operate(PG_FUNCTION_ARGS)
@@ -318,6 +318,7 @@ wed_operate(PG_FUNCTION_ARGS)
 	operation.reason = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	if (!PG_ARGISNULL(6))
 		operation.tgids = read_tgids(PG_GETARG_ARRAYTYPE_P(6), &operation.ntgids);
+	operation.version = PG_ARGISNULL(7) ? -1 : PG_GETARG_INT64(7);
 
 	under_operation(&operation, flow, execute_update, &update);
 	if (!update.found)

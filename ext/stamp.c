@@ -34,6 +34,7 @@ enum StampField
 	STAMP_RUN,
 	STAMP_FIRED_AT,
 	STAMP_BEGAN_AT,
+	STAMP_CLOCKS,
 	STAMP_NFIELDS
 };
 
@@ -129,6 +130,8 @@ wed_stamp_read(Datum value, WedStamp *stamp)
 	stamp->run = nulls[STAMP_RUN] ? 0 : DatumGetInt64(values[STAMP_RUN]);
 	stamp->fired_at = nulls[STAMP_FIRED_AT] ? 0 : DatumGetTimestampTz(values[STAMP_FIRED_AT]);
 	stamp->began_at = nulls[STAMP_BEGAN_AT] ? 0 : DatumGetTimestampTz(values[STAMP_BEGAN_AT]);
+	if (!nulls[STAMP_CLOCKS])
+		stamp->clocks = read_tgids(values[STAMP_CLOCKS], &stamp->nclocks);
 }
 
 Datum
@@ -164,6 +167,8 @@ wed_stamp_make(Oid stamp_type, const WedStamp *stamp)
 	nulls[STAMP_FIRED_AT] = stamp->fired_at == 0;
 	values[STAMP_BEGAN_AT] = TimestampTzGetDatum(stamp->began_at);
 	nulls[STAMP_BEGAN_AT] = stamp->began_at == 0;
+	values[STAMP_CLOCKS] = stamp->nclocks > 0 ? make_tgids(stamp->clocks, stamp->nclocks) : (Datum) 0;
+	nulls[STAMP_CLOCKS] = stamp->nclocks == 0;
 
 	result = HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 	ReleaseTupleDesc(desc);
@@ -183,7 +188,7 @@ is_among(int32 tgid, const int32 *tgids, int count)
 
 /* Adds a rule to an ascending list, unless it is there. */
 static void
-add_pending(WedPending *pending, int32 tgid, int64 since)
+add_pending(WedPending *pending, int32 tgid, int64 since, bool clock)
 {
 	int			at = pending->count;
 
@@ -193,10 +198,12 @@ add_pending(WedPending *pending, int32 tgid, int64 since)
 	{
 		pending->tgids[at] = pending->tgids[at - 1];
 		pending->since[at] = pending->since[at - 1];
+		pending->clocks[at] = pending->clocks[at - 1];
 		at--;
 	}
 	pending->tgids[at] = tgid;
 	pending->since[at] = since;
+	pending->clocks[at] = clock;
 	pending->count++;
 }
 
@@ -217,6 +224,7 @@ wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, WedPending *pen
 	pending->count = 0;
 	pending->tgids = palloc(sizeof(int32) * room);
 	pending->since = palloc(sizeof(int64) * room);
+	pending->clocks = palloc(sizeof(bool) * room);
 	if (stamp->final || stamp->status != 0)
 		return;
 
@@ -228,10 +236,11 @@ wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, WedPending *pen
 			continue;
 		if (kept == stamp->nkept)
 			elog(ERROR, "stamp of a WED-state lacks the states that fired what is pending");
-		add_pending(pending, tgid, stamp->since[kept++]);
+		add_pending(pending, tgid, stamp->since[kept++], is_among(tgid, stamp->clocks, stamp->nclocks));
 	}
 	for (int i = 0; i < stamp->nmatched; i++)
-		add_pending(pending, stamp->matched[i], stamp->version);
+		add_pending(pending, stamp->matched[i], stamp->version,
+					is_among(stamp->matched[i], stamp->clocks, stamp->nclocks));
 	if (pending->count == 0 || stamp->error != NULL)
-		add_pending(pending, excpt_tgid, stamp->version);
+		add_pending(pending, excpt_tgid, stamp->version, false);
 }

@@ -66,6 +66,10 @@ typedef struct WedStamp
 	int64		run;			/* states since the last intervention */
 	TimestampTz fired_at;		/* when the job of by fired; 0 if none */
 	TimestampTz began_at;		/* start of the writer's transaction */
+	int			nclocks;
+	int32	   *clocks;			/* of those that pend after s_k (once it is resumed, if it is
+								 * suspended): whose delay has begun, and was not over when
+								 * it was last looked at; ascending */
 } WedStamp;
 
 #define WED_SUSPENDED	'S'
@@ -77,6 +81,7 @@ typedef struct WedPending
 	int			count;
 	int32	   *tgids;
 	int64	   *since;
+	bool	   *clocks;			/* fired with a delay, which may be over by now */
 } WedPending;
 
 struct WedCondition;
@@ -224,6 +229,7 @@ typedef struct WedOperation
 	Oid			wed_flow;
 	int64		wid;
 	int32		tgid;			/* job that it concerns, or 0 */
+	int64		version;		/* of the state that fired this job; -1: whichever */
 	bool		sets;			/* writes attributes */
 	char	   *reason;
 	int			ntgids;

@@ -182,13 +182,14 @@ create type wed_sql.stamp as (
     undo       integer[],
     run        bigint,
     fired_at   timestamp with time zone,
-    began_at   timestamp with time zone
+    began_at   timestamp with time zone,
+    clocks     integer[]
 );
 
 -- no attribute can be mistaken for one
 revoke all on type wed_sql.stamp from public;
 
-comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, the error of a condition that failed, the name of the transition that wrote it, the states that fired those which pend on (in their order), those that it withdraws, S or C if it is suspended or cancelled, the transitions that a compensation has yet to undo, the number of states since the last intervention, when the job that it completes was fired, and when its transaction began';
+comment on type wed_sql.stamp is 'what was found out about a WED-state when it was written: its number (0 for the initial one), the version of the rules in force, the WED-trigger whose transition wrote it, those pending before it (tgid), those whose condition it satisfies, whether it is final, the error of a condition that failed, the name of the transition that wrote it, the states that fired those which pend on (in their order), those that it withdraws, S or C if it is suspended or cancelled, the transitions that a compensation has yet to undo, the number of states since the last intervention, when the job that it completes was fired, when its transaction began, and those of the WED-triggers that pend on or were fired whose delay has begun, as far as it is not known to be over (if it is suspended: those whose delay was not over)';
 
 -- create_flow adds tables to it; it is made here so that the follower can start before that.
 create publication wed_sql for table wed_sql.timer with (publish = 'insert, update');

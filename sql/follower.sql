@@ -141,7 +141,8 @@ comment on function wed_sql.unseen(integer, bigint, integer) is
 'Of so many instances of a flow that come after one: those whose state has no line in wed_trace, and how many there are and the last of all.';
 
 create function wed_sql.states(flow_id integer, wids bigint[], most_bytes bigint)
-    returns table (wid bigint, stamp text, vals text[], seen boolean, gap boolean, jobs integer[], at timestamp with time zone)
+    returns table (wid bigint, stamp text, vals text[], seen boolean, gap boolean,
+                   tgids integer[], versions bigint[], pooled boolean[], at timestamp with time zone)
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -152,18 +153,23 @@ begin
         select i.wid, i.stamp, i.vals,
                exists (select from %1$s t where t.wid = i.wid and t.version = i.version),
                i.version > 0 and not exists (select from %1$s t where t.wid = i.wid and t.version = i.version - 1),
-               array(select j.tgid from %2$s j where j.wid = i.wid),
+               coalesce(k.tgids, '{}'), coalesce(k.versions, '{}'), coalesce(k.pooled, '{}'),
                statement_timestamp()
-          from wed_sql.instance_texts($1, $2, $3) i
+          from wed_sql.instance_texts($1, $2, $3) i,
+               lateral (select array_agg(k.tgid) as tgids, array_agg(k.version) as versions, array_agg(k.pooled) as pooled
+                          from (select j.tgid, j.version, true as pooled from %2$s j where j.wid = i.wid
+                                 union all
+                                select t.tgid, t.version, false from wed_sql.timer t
+                                 where t.flow_id = $4 and t.wid = i.wid and t.kind in ('d', 'a')) k) k
     $sql$, f.wed_trace, f.job_pool)
-      using f.wed_flow, wids, most_bytes;
+      using f.wed_flow, wids, most_bytes, f.flow_id;
 end
 $$;
 
 revoke all on function wed_sql.states(integer, bigint[], bigint) from public;
 
 comment on function wed_sql.states(integer, bigint[], bigint) is
-'States of instances as they are now, each value as text, whether wed_trace has a line for them and lacks the one before, and their jobs.';
+'States of instances as they are now, each value as text, whether wed_trace has a line for them and lacks the one before, and their jobs and timers.';
 
 create function wed_sql.current_value(flow_id integer, wid bigint, attribute text, out type oid, out value text)
     language plpgsql security definer

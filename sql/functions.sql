@@ -26,15 +26,15 @@ comment on function wed_sql.guard() is
 -- The row type of what they return is that of the column _stamp.
 create function wed_sql.operate(
         wed_flow regclass, wid bigint, operation text, tgid integer default null, set_clause text default null,
-        reason text default null, tgids integer[] default null)
+        reason text default null, tgids integer[] default null, version bigint default null)
     returns wed_sql.stamp
     language c volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_operate';
 
-revoke all on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[]) from public;
+revoke all on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[], bigint) from public;
 
-comment on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[]) is
-'Writes the state that an intervention makes of an instance, as the owner of its flow, and returns what was found out about it.';
+comment on function wed_sql.operate(regclass, bigint, text, integer, text, text, integer[], bigint) is
+'Writes the state that an intervention makes of an instance, as the owner of its flow, and returns what was found out about it. What has failed may be said to be a job of a version, and no later one.';
 
 create function wed_sql.lock_instance(wed_flow regclass, wid bigint, wait boolean) returns wed_sql.stamp
     language c strict volatile parallel unsafe

@@ -406,9 +406,12 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 				return nil, &failure{err: errNoRules, step: stepState, flow: f}
 			}
 			l.addState(v, out, rules, at, v.heal.missing)
-			l.withdraw(v.Wid, without(v.heal.jobs, out.Pending), v.Stamp.Version+1)
-			l.addJobs(v, without(out.Pending, v.heal.jobs), v.Stamp.since, rules, at.time)
-			a.measure(w, f, v, out.Status, without(out.Pending, v.heal.jobs), rules, batch[i].Time)
+			there, stale := v.heal.compare(out.Pending, v.Stamp.since)
+			for _, f := range stale {
+				l.withdraw(v.Wid, []fold.Rule{f.rule}, f.version+1)
+			}
+			l.addJobs(v, without(out.Pending, there), v.Stamp.since, rules, at.time)
+			a.measure(w, f, v, out.Status, without(out.Pending, there), rules, batch[i].Time)
 		}
 	}
 	if strangers > 0 {
@@ -461,6 +464,20 @@ select i.wid, t.version from unnest($1::bigint[]) i(wid),
 		}
 	}
 	return written, nil
+}
+
+// compare tells the rules whose jobs are in the pool as they pend from what is there of
+// states that were overtaken.
+func (g *gap) compare(pending []fold.Rule, since func(fold.Rule) int64) (there []fold.Rule, stale []fire) {
+	for _, f := range g.fired {
+		switch {
+		case !slices.Contains(pending, f.rule) || f.version != since(f.rule):
+			stale = append(stale, f)
+		case f.pooled:
+			there = append(there, f.rule)
+		}
+	}
+	return there, stale
 }
 
 // without returns the rules that are not among the others.

@@ -29,8 +29,15 @@ type Version struct {
 
 // gap is what healing knows of a state besides the state.
 type gap struct {
-	missing bool        // lines of states before it are
-	jobs    []fold.Rule // of the instance that are in job_pool
+	missing bool   // lines of states before it are
+	fired   []fire // what is there of the instance
+}
+
+// fire is a job, or a timer of one.
+type fire struct {
+	rule    fold.Rule
+	version int64 // of the state that fired it
+	pooled  bool  // it is in job_pool
 }
 
 // Value is one attribute of a state.

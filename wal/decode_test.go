@@ -72,7 +72,7 @@ func msgUpdate(oid int, values ...*string) []byte {
 
 var travel = []col{{"wid", int8OID}, {"_stamp", 16400}, {"a1", 25}, {"n", int4OID}}
 
-func stampOf(version string) *string { return ptr("(" + version + ",1,,{},{2},f,,,,,,,,,)") }
+func stampOf(version string) *string { return ptr("(" + version + ",1,,{},{2},f,,,,,,,,,,)") }
 
 func decodeAll(t *testing.T, d *decoder, maxStates int, messages ...[]byte) []Commit {
 	t.Helper()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wed-sql/wed_sql/fold"
 )
 
 const (
@@ -330,7 +332,8 @@ func (h *healer) read(ctx context.Context, conn *pgx.Conn, id int32, wids []int6
 	if err != nil {
 		return nil, last, err
 	}
-	rows, err := conn.Query(ctx, "select wid, stamp, vals, seen, gap, jobs, at from wed_sql.states($1, $2, $3)", id, wids, batchBytes)
+	rows, err := conn.Query(ctx, "select wid, stamp, vals, seen, gap, tgids, versions, pooled, at from wed_sql.states($1, $2, $3)",
+		id, wids, batchBytes)
 	if err != nil {
 		return nil, last, err
 	}
@@ -339,9 +342,13 @@ func (h *healer) read(ctx context.Context, conn *pgx.Conn, id int32, wids []int6
 		texts []*string
 		seen  bool
 		at    time.Time
+
+		rules  []fold.Rule
+		fired  []int64
+		pooled []bool
 	)
 	v := Version{Relation: relid, heal: new(gap)}
-	_, err = pgx.ForEachRow(rows, []any{&v.Wid, &stamp, &texts, &seen, &v.heal.missing, &v.heal.jobs, &at}, func() (err error) {
+	_, err = pgx.ForEachRow(rows, []any{&v.Wid, &stamp, &texts, &seen, &v.heal.missing, &rules, &fired, &pooled, &at}, func() (err error) {
 		if last = v.Wid; seen {
 			return nil
 		}
@@ -358,7 +365,10 @@ func (h *healer) read(ctx context.Context, conn *pgx.Conn, id int32, wids []int6
 		}
 		state, known := v, *v.heal
 		state.State, state.heal = string(rel.appendState(nil, values)), &known
-		known.jobs = slices.Clone(known.jobs)
+		known.fired = nil
+		for i, r := range rules {
+			known.fired = append(known.fired, fire{rule: r, version: fired[i], pooled: pooled[i]})
+		}
 		batch = append(batch, Commit{Time: at, Versions: []Version{state}})
 		return nil
 	})

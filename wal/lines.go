@@ -110,8 +110,8 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 	t.trw = append(t.trw, v.Stamp.Transition)
 	names := make([]string, 0, len(out.Fired))
 	for _, r := range out.Fired {
-		if got := rules.get(l.flow, r); got.delay == nil { // else it fires when its time has come
-			names = append(names, got.transition)
+		if !slices.Contains(v.Stamp.Clocks, r) { // else it fires when its time has come
+			names = append(names, rules.get(l.flow, r).transition)
 		}
 	}
 	t.trf = append(t.trf, textArray(names))
@@ -123,15 +123,19 @@ func (l *lines) addState(v *Version, out fold.Outcome, rules ruleSet, at stamped
 	t.healed = append(t.healed, healed)
 }
 
-// addJobs adds what a state has fired: jobs and, of rules with a delay, their timers.
+// addJobs adds what a state has fired: jobs and, of rules whose delay begins, their timers.
 // version returns that of the state which fired a rule.
 func (l *lines) addJobs(v *Version, fired []fold.Rule, version func(fold.Rule) int64, rules ruleSet, at time.Time) {
 	for _, id := range fired {
 		r := rules.get(l.flow, id)
+		clock := slices.Contains(v.Stamp.Clocks, id)
+		if !clock {
+			r.delay = nil // it is due again that was before
+		}
 		if r.action {
 			l.addTimer(v.Wid, id, actionTimer, version(id), at, r.delay)
 		}
-		if r.delay != nil { // its job is fired when its time has come
+		if clock { // its job is fired when its time has come
 			if !r.action {
 				l.addTimer(v.Wid, id, delayTimer, version(id), at, r.delay)
 			}

@@ -46,6 +46,37 @@ func TestANotificationThatIsTooLongSaysSo(t *testing.T) {
 	}
 }
 
+func TestTheStampSaysWhatPendsWithADelay(t *testing.T) {
+	t.Parallel()
+	rules := ruleSet{
+		1: {transition: "book"},
+		2: {transition: "remind", delay: ptr("3 days")},                // its clock begins
+		3: {transition: "warn", delay: ptr("3 days")},                  // its time had come before
+		4: {transition: "abstain", delay: ptr("3 days"), action: true}, // the same
+		5: {transition: "late"},                                        // has lost its delay since
+	}
+	l := &lines{flow: &flow{name: "travel"}}
+	v := &Version{Wid: 7, State: "{}", Stamp: Stamp{Version: 2, Clocks: []fold.Rule{2, 5}}}
+	fired := []fold.Rule{1, 2, 3, 4, 5}
+	l.addState(v, fold.Outcome{Fired: fired, Pending: fired}, rules, stamped{}, false)
+	l.addJobs(v, fired, func(fold.Rule) int64 { return 2 }, rules, time.Time{})
+	if diff := cmp.Diff([]string{`{"book","warn","abstain"}`}, l.trace.trf); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int32{1, 3, 4}, l.jobs.tgid); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int32{2, 4, 5}, l.timers.tgid); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{delayTimer, actionTimer, delayTimer}, l.timers.kind); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]*string{ptr("3 days"), nil, nil}, l.timers.after); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestTextArray(t *testing.T) {
 	t.Parallel()
 	if got, want := textArray([]string{"a", `b"\`, "", "NULL", "é,{"}), `{"a","b\"\\","","NULL","é,{"}`; got != want {

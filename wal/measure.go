@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"slices"
 	"time"
 
 	"github.com/wed-sql/wed_sql/fold"
@@ -41,8 +42,8 @@ func (a *applier) measure(w *work, f *flow, v *Version, status fold.Status, fire
 		FlowName:  f.name,
 		Initial:   v.Stamp.Version == 0,
 		Status:    status,
-		Fired:     w.transitions(f, rules, fired, false),
-		Withdrawn: w.transitions(f, rules, v.Stamp.Withdrawn, true),
+		Fired:     w.transitions(f, rules, fired, v.Stamp.Clocks),
+		Withdrawn: w.transitions(f, rules, v.Stamp.Withdrawn, nil),
 		Committed: commit,
 		Healed:    v.heal != nil,
 	}
@@ -64,13 +65,13 @@ func (a *applier) measured(w *work) {
 	}
 }
 
-// transitions returns the names of rules, with or without those that have a delay. They lie
-// in one slice for all states.
-func (w *work) transitions(f *flow, rules ruleSet, ids []fold.Rule, delayed bool) []string {
+// transitions returns the names of rules, but those of the clocks. They lie in one slice
+// for all states.
+func (w *work) transitions(f *flow, rules ruleSet, ids, clocks []fold.Rule) []string {
 	before := len(w.names)
 	for _, id := range ids {
-		if r := rules.get(f, id); delayed || r.delay == nil {
-			w.names = append(w.names, r.transition)
+		if !slices.Contains(clocks, id) {
+			w.names = append(w.names, rules.get(f, id).transition)
 		}
 	}
 	return w.names[before:len(w.names):len(w.names)]

@@ -25,7 +25,7 @@ func TestAStateIsMeasuredByItsStamp(t *testing.T) {
 		fired   []fold.Rule
 		want    Measured
 	}{
-		"an initial one": {Version{}, []fold.Rule{1, 2, 3}, Measured{Initial: true, Fired: []string{"book", "pay"}}},
+		"an initial one": {Version{Stamp: Stamp{Clocks: []fold.Rule{3}}}, []fold.Rule{1, 2, 3}, Measured{Initial: true, Fired: []string{"book", "pay"}}},
 		"of a transition": {Version{Stamp: Stamp{Version: 1, By: 1, Transition: name("book"), Withdrawn: []fold.Rule{3}, FiredAt: at(-10), BeganAt: at(-3)}},
 			[]fold.Rule{9}, Measured{Done: "book", Fired: []string{"_EXCPT"}, Withdrawn: []string{"remind"}, Timed: true, Wait: 7 * time.Second, Run: 3 * time.Second}},
 		"of a clock that was set back": {Version{Stamp: Stamp{Version: 1, By: 1, Transition: name("book"), FiredAt: at(10), BeganAt: at(3)}},

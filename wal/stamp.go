@@ -33,14 +33,15 @@ type Stamp struct {
 	Status    fold.Status // Suspended or Cancelled, or 0
 	FiredAt   *time.Time  // when the job of By fired
 	BeganAt   *time.Time  // start of the transaction that wrote the state
+	Clocks    []fold.Rule // of those that pend after the state, what pends with a delay
 }
 
-const stampFields = 15
+const stampFields = 16
 
 // ParseStamp reads the text of a wed_sql.stamp as PostgreSQL's record_out writes it:
 //
 //	(version,rules,written_by,pending,matched,final,error,trw,
-//	 since,withdrawn,status,undo,run,fired_at,began_at)
+//	 since,withdrawn,status,undo,run,fired_at,began_at,clocks)
 //
 // Fields that a later version of the extension may add behind these are ignored.
 func ParseStamp(text string) (Stamp, error) {
@@ -77,6 +78,9 @@ func ParseStamp(text string) (Stamp, error) {
 		s.Status = fold.Status((*f)[0])
 	}
 	s.FiredAt, s.BeganAt = p.time(13), p.time(14)
+	if fields[15] != nil {
+		s.Clocks = p.rules(15)
+	}
 	if p.err != nil {
 		return Stamp{}, p.err
 	}
