@@ -323,16 +323,16 @@ begin
     if j.lckid is null then
         return;
     end if;
-    -- Nobody extends it, nor leases the job anew, between this and what follows from it; and the engine waits for nobody.
+    if j.leased_until > clock_timestamp() then
+        perform wed_sql.set_timer(f, wid, tgid, 'l', version, j.leased_until);
+        return;
+    end if;
+    -- nobody extends it, nor leases the job anew, between this and what follows from it; and the engine waits for nobody
     execute format('select lckid, leased_by, leased_until from %s
                      where wid = $1 and tgid = $2 and version = $3 and lckid = $4 and leased_until = $5 for update skip locked', f.job_pool)
        into j using wid, tgid, version, j.lckid, j.leased_until;
     if j.lckid is null then
         perform wed_sql.set_timer(f, wid, tgid, 'l', version, clock_timestamp() + interval '1 second');
-        return;
-    end if;
-    if j.leased_until > clock_timestamp() then
-        perform wed_sql.set_timer(f, wid, tgid, 'l', version, j.leased_until);
         return;
     end if;
     execute format('select $3 - e.at from %s e
