@@ -115,7 +115,7 @@ take_job(const Signal *signal, int64 wid)
 	return 0;
 }
 
-/* Whether a job is on its way to job_pool: of a rule that fires without a delay. */
+/* Whether a job is on its way to job_pool: no clock has to run out first. */
 static bool
 is_due(const Signal *signal, const WedStamp *stamp)
 {
@@ -126,14 +126,8 @@ is_due(const Signal *signal, const WedStamp *stamp)
 	for (int i = 0; i < pending.count; i++)
 	{
 		const char *trname = wed_transition_name(flow, pending.tgids[i]);
-		bool		delayed = false;
 
-		for (int j = 0; j < flow->nrules; j++)
-		{
-			if (flow->rules[j].tgid == pending.tgids[i])
-				delayed = flow->rules[j].delayed;
-		}
-		if (trname != NULL && strcmp(trname, signal->transition) == 0 && !delayed)
+		if (trname != NULL && strcmp(trname, signal->transition) == 0 && !pending.clocks[i])
 			return true;
 	}
 	return false;
