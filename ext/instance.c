@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * instance.c
- *		Reading the instances of a flow, for the follower.
+ *		Reading the instances of a flow, for the engine.
  *
  * A query on somebody's table can run his functions: those of an index are
  * evaluated by the planner. So nothing is planned here: the rows are fetched
@@ -27,6 +27,7 @@
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_instances_after);
+PG_FUNCTION_INFO_V1(wed_pends);
 PG_FUNCTION_INFO_V1(wed_instance_texts);
 
 /* wed_flow, and where its columns are */
@@ -242,4 +243,48 @@ wed_instance_texts(PG_FUNCTION_ARGS)
 	MemoryContextDelete(row);
 	table_close(instances.table, AccessShareLock);
 	return (Datum) 0;
+}
+
+/*
+ * wed_sql.pends(wed_flow regclass, wid bigint, tgid integer, version bigint) ->
+ * boolean: whether what a state has fired pends, as the row says now.
+ */
+Datum
+wed_pends(PG_FUNCTION_ARGS)
+{
+	int32		tgid = PG_GETARG_INT32(2);
+	int64		version = PG_GETARG_INT64(3);
+	Instances	instances;
+	Snapshot	snapshot;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		pends = false;
+
+	open_instances(PG_GETARG_OID(0), &instances);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyInit(&key, instances.wid, BTEqualStrategyNumber, F_INT8EQ, PG_GETARG_DATUM(1));
+	scan = systable_beginscan(instances.table, instances.primary_key, true, snapshot, 1, &key);
+	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, instances.stamp, RelationGetDescr(instances.table), &isnull);
+		WedStamp	stamp;
+		WedPending	pending = {0};
+
+		if (!isnull)
+		{
+			wed_stamp_read(value, &stamp);
+			wed_stamp_pending_after(&stamp, wed_flow_outline(instances.table)->excpt_tgid, &pending);
+		}
+		for (int i = 0; i < pending.count; i++)
+		{
+			if (pending.tgids[i] == tgid && pending.since[i] == version)
+				pends = true;
+		}
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(instances.table, AccessShareLock);
+	PG_RETURN_BOOL(pends);
 }

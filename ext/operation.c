@@ -154,7 +154,7 @@ take_instance(Update *update)
 	Datum		wid = Int64GetDatum(update->wid);
 	bool		isnull;
 
-	if (SPI_execute_with_args(psprintf("select _stamp from only %s where wid operator(pg_catalog.=) $1 for update skip locked",
+	if (SPI_execute_with_args(psprintf("select _stamp from only %s where wid operator(pg_catalog.=) $1 for no key update skip locked",
 									   table_name(update)),
 							  1, &type, &wid, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "locking an instance failed: %s", SPI_result_code_string(SPI_result));

@@ -277,8 +277,14 @@ wed_run_limited(const WedFlow *flow, void (*body) (void *), void *arg)
 	TimeLimit	limit = {"wed_sql.action_timeout", wed_action_timeout, ACTION_STRIKES};
 	ErrorData  *error = try_restricted(flow, flow->owner, body, arg, &limit);
 
-	if (error != NULL)
-		ThrowErrorData(error);
+	if (error == NULL)
+		return;
+	/* those that EXCEPTION WHEN OTHERS leaves out would end more than the intervention */
+	if (limit.exceeded)
+		error->sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED;
+	else if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ASSERT_FAILURE)
+		error->sqlerrcode = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
+	ThrowErrorData(error);
 }
 
 /* A condition, under wed_sql.condition_timeout: NULL, or the message of its error. */

@@ -182,6 +182,15 @@ begin
           where not exists (select from wed_sql.rule r
                              where r.tgid = t.tgid and r.valid_until = 9223372036854775807)',
         f.wed_trig) using version, f.flow_id;
+    -- what pends of rules that have an action now is the engine's to perform
+    execute format(
+        'insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+         select $2, j.wid, j.tgid, ''a'', j.version, coalesce(j.available_at, clock_timestamp())
+           from %s j
+           join wed_sql.rule r on r.tgid = j.tgid and r.valid_from = $1 and r.action is not null
+          where not exists (select from wed_sql.rule o where o.tgid = r.tgid and o.valid_until = $1 and o.action is not null)
+             on conflict do nothing',
+        f.job_pool) using version, f.flow_id;
     return null;
 end
 $$;

@@ -155,7 +155,7 @@ begin
         exception
             -- it is not pending any more, and the follower is about to see that
             when no_data_found or sqlstate 'WED03' or sqlstate 'WED08' or sqlstate 'WED17' or sqlstate 'WED18' then
-                return true;
+                problem := null;
             when lock_not_available then
                 null;
             when others then
@@ -209,7 +209,10 @@ begin
       using wid, tgid, attempts, clipped, again, version;
     perform wed_sql.record_event(f, wid, version, tgid, trname, event, role, pid, held, clipped);
     perform wed_sql.remove_timers(f, wid, tgid, '{l,a,r}', version);
-    if attempts >= r.max_attempts then
+    if attempts >= r.max_attempts and event in ('timed out', 'connection lost') then
+        -- what the flow's owner has on his table is not to be run among those of others
+        perform wed_sql.set_timer(f, wid, tgid, 'r', version, clock_timestamp());
+    elsif attempts >= r.max_attempts then
         perform wed_sql.give_up(f, wid, tgid, version, trname, attempts, clipped);
     elsif r.action is not null then
         perform wed_sql.set_timer(f, wid, tgid, 'a', version, again);
@@ -245,6 +248,8 @@ begin
         perform wed_sql.give_up(f, wid, tgid, version, j.trname, j.attempts, j.last_error);
     elsif j.available_at > clock_timestamp() then
         perform wed_sql.set_timer(f, wid, tgid, 'r', version, j.available_at);
+    elsif (wed_sql.last_rule(tgid)).action is not null then
+        perform wed_sql.set_timer(f, wid, tgid, 'a', version, clock_timestamp());
     else
         perform wed_sql.notify_job(f, wid, tgid);
     end if;

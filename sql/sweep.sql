@@ -16,17 +16,18 @@ begin
                d.due_at, d.version, r.priority
           from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at),
                lateral (select * from wed_sql.rule r where r.tgid = d.tgid and r.trname is not null order by r.valid_from desc limit 1) r
+         where wed_sql.pends($5, d.wid, d.tgid, d.version)
             on conflict do nothing
         returning j.wid, j.tgid, j.version, j.trname
     $sql$, f.job_pool, f.wed_trace)
-      using wids, tgids, versions, due;
+      using wids, tgids, versions, due, f.wed_flow;
 end
 $$;
 
 revoke all on function wed_sql.put_jobs(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) from public;
 
 comment on function wed_sql.put_jobs(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) is
-'Puts jobs into job_pool, with the states as they are now; returns those that were not there.';
+'Puts jobs into job_pool that pend as the rows say, with the states as they are now; returns those that were not there.';
 
 create function wed_sql.fire_delayed(f wed_sql.flow, wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
     returns void
@@ -61,10 +62,16 @@ declare
     r wed_sql.rule;
     done record;
     pending boolean;
+    available_at timestamp with time zone;
 begin
     select * into r from wed_sql.rule where tgid = due.tgid order by valid_from desc limit 1;
-    execute format('select exists (select from %s where wid = $1 and tgid = $2 and version = $3)', f.job_pool)
-       into pending using due.wid, due.tgid, due.version;
+    execute format('select true, j.available_at from %s j where j.wid = $1 and j.tgid = $2 and j.version = $3', f.job_pool)
+       into pending, available_at using due.wid, due.tgid, due.version;
+    pending := coalesce(pending, false);
+    if available_at > clock_timestamp() then -- an attempt has failed meanwhile
+        perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, available_at);
+        return;
+    end if;
     if r.action is null or r.valid_until < 9223372036854775807 then
         if not pending then -- its delay is over, but it has no action any more
             perform wed_sql.fire_delayed(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
@@ -76,7 +83,7 @@ begin
     end if;
 
     done := wed_sql.perform(f.wed_flow, due.wid, due.tgid, due.version, r.action,
-                            least(extract(epoch from r.timeout) * 1000, 2147483647)::integer);
+                            greatest(least(ceil(extract(epoch from r.timeout) * 1000), 2147483647), 1)::integer);
     if done.outcome = 'gone' then -- it is done, or has been withdrawn
         execute format('delete from %s where wid = $1 and tgid = $2 and version = $3', f.job_pool)
           using due.wid, due.tgid, due.version;
@@ -84,7 +91,9 @@ begin
     elsif done.outcome = 'busy' or done.sqlstate = 'WED16' then -- or leased
         perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
     elsif done.outcome = 'failed' then
-        perform wed_sql.attempt_failed(f, due.wid, due.tgid, due.version, 'action failed', done.error);
+        if not wed_sql.attempt_failed(f, due.wid, due.tgid, due.version, 'action failed', done.error) then
+            perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '1 second');
+        end if;
     end if;
     if not pending and r.delay is not null then
         perform wed_sql.record_event(f, due.wid, due.version, due.tgid, r.trname, 'timer fired');
@@ -213,25 +222,30 @@ revoke all on function wed_sql.put_off(wed_sql.timer[], interval) from public;
 
 comment on function wed_sql.put_off(wed_sql.timer[], interval) is 'Has what is due be done later.';
 
--- Delays, all of them or, if that fails, one by one. Returns the last error.
+-- Delays, all of them or, if that fails, flow by flow, and one by one. Returns the last error.
 create function wed_sql.sweep_delays_apart(due wed_sql.timer[]) returns text
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     problem text;
-    t wed_sql.timer;
+    part record;
 begin
     perform wed_sql.sweep_delays(due);
     return null;
 exception when others then
-    if cardinality(due) = 1 then
+    problem := sqlerrm;
+    if (select count(distinct d.flow_id) from unnest(due) d) > 1 then
+        for part in select array_agg(d::wed_sql.timer) as due from unnest(due) d group by d.flow_id loop
+            problem := coalesce(wed_sql.sweep_delays_apart(part.due), problem);
+        end loop;
+    elsif cardinality(due) > 1 and sqlstate <> '55P03' then -- not locked
+        for part in select array[d::wed_sql.timer] as due from unnest(due) d loop
+            problem := coalesce(wed_sql.sweep_delays_apart(part.due), problem);
+        end loop;
+    else
         perform wed_sql.put_off(due, interval '10 seconds');
-        return sqlerrm;
     end if;
-    foreach t in array due loop
-        problem := coalesce(wed_sql.sweep_delays_apart(array[t]), problem);
-    end loop;
     return problem;
 end
 $$;
@@ -278,6 +292,8 @@ declare
     moment timestamp with time zone := clock_timestamp();
     due wed_sql.timer[];
 begin
+    -- a flow that somebody has locked must not hold up the others
+    perform set_config('lock_timeout', '500ms', true);
     -- They are not deleted in a subtransaction, where each would get a multixact, and their index entries would not
     -- be known for dead. What was due before for the same instance may undo them.
     with chosen as materialized (
@@ -299,7 +315,8 @@ begin
         -- It is put off before it is tried: if that ends with the session, the others are not kept waiting.
         claimed := wed_sql.next_timer(moment, flow_served);
         if claimed.flow_id is not null then
-            update wed_sql.timer t set due_at = moment + interval '2 seconds'
+            claimed.due_at := moment + interval '2 seconds';
+            update wed_sql.timer t set due_at = claimed.due_at
              where t.flow_id = claimed.flow_id and t.wid = claimed.wid and t.tgid = claimed.tgid
                and t.kind = claimed.kind and t.version = claimed.version;
             handled := 1;
@@ -330,12 +347,12 @@ begin
     with found as materialized (
         select x.* from wed_sql.timer x
          where x.flow_id = claimed.flow_id and x.wid = claimed.wid and x.tgid = claimed.tgid
-           and x.kind = claimed.kind and x.version = claimed.version
+           and x.kind = claimed.kind and x.version = claimed.version and x.due_at = claimed.due_at
            for update skip locked)
     delete from wed_sql.timer t using found x
      where t.flow_id = x.flow_id and t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind and t.version = x.version;
     if not found then
-        return; -- withdrawn meanwhile
+        return; -- withdrawn meanwhile, or set to another time
     end if;
     begin
         perform wed_sql.sweep_one(claimed);
@@ -354,9 +371,15 @@ create function wed_sql.put_off_claimed(claimed wed_sql.timer) returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
 as $$
+    -- the session that it has ended may still hold it
+    with free as materialized (
+        select x.* from wed_sql.timer x
+         where x.flow_id = claimed.flow_id and x.wid = claimed.wid and x.tgid = claimed.tgid
+           and x.kind = claimed.kind and x.version = claimed.version and x.due_at = claimed.due_at
+           for update skip locked)
     update wed_sql.timer t set due_at = clock_timestamp() + interval '1 minute'
-     where t.flow_id = claimed.flow_id and t.wid = claimed.wid and t.tgid = claimed.tgid
-       and t.kind = claimed.kind and t.version = claimed.version
+      from free x
+     where t.flow_id = x.flow_id and t.wid = x.wid and t.tgid = x.tgid and t.kind = x.kind and t.version = x.version
 $$;
 
 revoke all on function wed_sql.put_off_claimed(wed_sql.timer) from public;

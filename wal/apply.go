@@ -406,7 +406,7 @@ func (a *applier) prepare(ctx context.Context, batch []Commit, upto LSN) (*work,
 				return nil, &failure{err: errNoRules, step: stepState, flow: f}
 			}
 			l.addState(v, out, rules, at, v.heal.missing)
-			there, stale := v.heal.compare(out.Pending, v.Stamp.since)
+			there, stale := v.heal.compare(out.Pending, &v.Stamp)
 			for _, f := range stale {
 				l.withdraw(v.Wid, []fold.Rule{f.rule}, f.version+1)
 			}
@@ -468,12 +468,12 @@ select i.wid, t.version from unnest($1::bigint[]) i(wid),
 
 // compare tells the rules whose jobs are in the pool as they pend from what is there of
 // states that were overtaken.
-func (g *gap) compare(pending []fold.Rule, since func(fold.Rule) int64) (there []fold.Rule, stale []fire) {
+func (g *gap) compare(pending []fold.Rule, s *Stamp) (there []fold.Rule, stale []fire) {
 	for _, f := range g.fired {
 		switch {
-		case !slices.Contains(pending, f.rule) || f.version != since(f.rule):
+		case !slices.Contains(pending, f.rule) || f.version != s.since(f.rule):
 			stale = append(stale, f)
-		case f.pooled:
+		case f.pooled || slices.Contains(s.Clocks, f.rule): // its job, or its clock
 			there = append(there, f.rule)
 		}
 	}

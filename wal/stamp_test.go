@@ -116,7 +116,7 @@ func FuzzParseStampDoesNotPanic(f *testing.F) {
 
 func TestHealingTellsWhatPendsFromWhatWasOvertaken(t *testing.T) {
 	t.Parallel()
-	s := Stamp{Version: 7, By: 9, Pending: []fold.Rule{2, 3, 5, 9}, Withdrawn: []fold.Rule{5}, Since: []int64{4, 6}, Matched: []fold.Rule{5}}
+	s := Stamp{Version: 7, By: 9, Pending: []fold.Rule{2, 3, 5, 9}, Withdrawn: []fold.Rule{5}, Since: []int64{4, 6}, Matched: []fold.Rule{5}, Clocks: []fold.Rule{3}}
 	g := gap{fired: []fire{
 		{rule: 2, version: 4, pooled: true},  // as it pends
 		{rule: 3, version: 1, pooled: true},  // withdrawn, and due again since
@@ -124,8 +124,8 @@ func TestHealingTellsWhatPendsFromWhatWasOvertaken(t *testing.T) {
 		{rule: 5, version: 6, pooled: true},  // withdrawn by this state, which fires it again
 		{rule: 8, version: 6, pooled: false}, // a clock that was stopped
 	}}
-	there, stale := g.compare([]fold.Rule{2, 3, 5}, s.since)
-	if diff := cmp.Diff([]fold.Rule{2}, there); diff != "" {
+	there, stale := g.compare([]fold.Rule{2, 3, 5}, &s)
+	if diff := cmp.Diff([]fold.Rule{2, 3}, there); diff != "" {
 		t.Error(diff)
 	}
 	want := []fire{{3, 1, true}, {5, 6, true}, {8, 6, false}}

@@ -48,7 +48,7 @@ select count(*) from wed_sql.lease('trip', 'book', '1 hour', 100);
 reset role;
 select wid, trname, leased_by, leased_until > now() as leased from job_pool where lckid is not null order by wid, trname, tgid;
 select wid, tgid, kind, version from wed_sql.timer order by wid, tgid;
-select wid, trname, event, role from wed_event order by event_id;
+select wid, trname, event, role from wed_event order by wid, event_id;
 
 -- the other protocol does not get it: by our function, or by PostgreSQL's own
 select wed_sql.try_lock(2, :first_class) as leased, wed_sql.try_lock(2, :pay) as another;
