@@ -75,6 +75,8 @@ begin
     if r.action is null or r.valid_until < 9223372036854775807 then
         if not pending then -- its delay is over, but it has no action any more
             perform wed_sql.fire_delayed(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
+        else
+            perform wed_sql.notify_job(f, due.wid, due.tgid); -- it is a worker's now
         end if;
         return;
     end if;

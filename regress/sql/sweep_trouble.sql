@@ -55,6 +55,29 @@ select pg_temp.wait_for($$exists (select from bad.wed_event where wid = 4 and ev
 select event, detail from bad.wed_event where wid = 4;
 drop trigger meddle on bad.wed_flow;
 
+-- the shortest timeout is one, too
+insert into bad.wed_trig (trname, cpred, action, timeout, max_attempts) values
+    ('short', 'x = 5', 'x = 9 + length(pg_sleep(10)::text)', '0.1 ms', 1);
+insert into bad.wed_flow (x) values (5);
+select pg_temp.wait_for($$(select status from bad.wed_instance where wid = 5) = 'E'$$);
+select error from bad.wed_instance where wid = 5;
+
+-- a timer that outlives its action brings back nothing that is done
+insert into bad.wed_trig (trname, cpred, action, backoff) values ('by_hand', 'x = 6', 'x = 1 / 0', '1 hour');
+insert into bad.wed_flow (x) values (6);
+select pg_temp.wait_for($$exists (select from bad.job_pool where wid = 6 and attempts = 1)$$);
+update bad.wed_trig set action = null where trname = 'by_hand';
+update bad.job_pool set available_at = null where wid = 6;
+set search_path = bad, wed_sql;
+select pg_temp.perform(6, 'by_hand', 'x = 7');
+reset search_path;
+update wed_sql.timer set due_at = clock_timestamp() where wid = 6;
+select pg_temp.wait_for('not exists (select from wed_sql.timer where wid = 6)');
+select trname from bad.job_pool where wid = 6;
+-- and what pends of a rule that is given one is done
+update bad.wed_trig set action = 'x = 9' where trname = 'wait';
+select pg_temp.wait_for($$(select status from bad.wed_instance where wid = 6) = 'F'$$);
+
 drop function bad.meddle();
 select wed_sql.drop_flow('bad'), wed_sql.drop_flow('good');
 select count(*) from wed_sql.timer;
