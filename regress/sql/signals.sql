@@ -9,26 +9,14 @@ create role wed_sql_clerk;
 create role wed_sql_payer;
 create role wed_sql_reader;
 
--- What the engine does when timers are due; with it, or without.
+-- Until the engine has offered the signals that are kept. It must be the engine: who did its work here would hold, to the
+-- end of the transaction, what it waits for.
 create function pg_temp.sweep() returns void
 language plpgsql as $$
-declare
-    t wed_sql.timer;
 begin
-    for i in 1..200 loop
-        perform wed_sql.sync();
-        loop
-            delete from wed_sql.timer x
-             where x.kind = 'g' and x.due_at <= clock_timestamp()
-               and (x.flow_id, x.wid, x.tgid) in (select y.flow_id, y.wid, y.tgid from wed_sql.timer y
-                                                   where y.kind = 'g' and y.due_at <= clock_timestamp() order by y.due_at, y.wid limit 1)
-            returning x.* into t;
-            exit when not found;
-            perform wed_sql.sweep_signal(f, t.wid, t.tgid, t.version) from wed_sql.flow f where f.flow_id = t.flow_id;
-        end loop;
-        exit when not exists (select from wed_sql.timer x where x.kind = 'g' and x.due_at < clock_timestamp() + interval '1 minute');
-        perform pg_sleep_until(min(x.due_at)) from wed_sql.timer x where x.kind = 'g';
-    end loop;
+    perform wed_sql.sync();
+    perform pg_temp.wait_for($q$not exists (select from wed_sql.timer
+                                             where kind = 'g' and due_at < clock_timestamp() + interval '1 minute')$q$);
 end
 $$;
 

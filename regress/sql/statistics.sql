@@ -128,14 +128,7 @@ select pg_temp.until_counted('counted', 1);
 select trname, fired, waiting from stat_transition where flow = 'counted' and trname = 'later';
 select timers from stat_flow where flow = 'counted';
 update wed_sql.timer set due_at = clock_timestamp() where kind = 'd' and flow_id = (select flow_id from wed_sql.flow where wed_flow = 'counted.wed_flow'::regclass);
-do $$
-begin
-    for i in 1 .. 100000 loop
-        exit when exists (select from counted.job_pool where trname = 'later');
-        perform wed_sql.sweep(1000, 0);
-    end loop;
-end
-$$;
+select pg_temp.wait_for($$exists (select from counted.job_pool where trname = 'later')$$);
 select trname, fired, waiting from stat_transition where flow = 'counted' and trname = 'later';
 select timers from stat_flow where flow = 'counted';
 
