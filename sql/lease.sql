@@ -75,6 +75,8 @@ declare
     seen bigint[];
     wids bigint[];
     tgids integer[];
+    rows tid[];
+    tried tid[] := '{}';
     got integer;
     leased integer := 0;
 begin
@@ -97,27 +99,30 @@ begin
            into seen using transition;
         seen := wed_sql.seen_by(f, seen, caller);
     end if;
-    -- Others may take what has just been found: then there may be more. A snapshot that stays shows the same again.
-    for attempt in 1..5 loop
+    -- Others may take what has just been found: then there may be more, however often that happens. No row is tried
+    -- twice, so it ends.
+    loop
         -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
         -- only under the jobs' locks: nobody who performs one waits for us.
         execute format($sql$
-            select array_agg(c.wid), array_agg(c.tgid)
-              from (select c.wid, c.tgid
-                      from (select j.wid, j.tgid
+            select array_agg(c.wid), array_agg(c.tgid), array_agg(c.ctid)
+              from (select c.wid, c.tgid, c.ctid
+                      from (select j.wid, j.tgid, j.ctid
                               from %1$s j
                              where j.trname = $1 and j.lckid is null
                                and (j.available_at is null or j.available_at <= clock_timestamp())
                                and j.tgid <> all ($3)
                                and (not $4 or j.wid = any ($5))
+                               and j.ctid <> all ($6)
                                and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
                              order by j.priority desc, j.fired_at, j.wid, j.tgid
                             offset 0) c
                      where wed_sql.take_job_lock(c.wid, c.tgid)
                      limit $2) c
         $sql$, f.job_pool)
-           into wids, tgids using transition, max_jobs - leased, actions, filtered, seen;
+           into wids, tgids, rows using transition, max_jobs - leased, actions, filtered, seen, tried;
         exit when wids is null;
+        tried := tried || rows;
         return query select * from wed_sql.take_leases(f, wids, tgids, duration, caller);
         get diagnostics got = row_count;
         leased := leased + got;
