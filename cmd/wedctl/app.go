@@ -8,17 +8,46 @@ import (
 )
 
 const description = `The server is the one that the usual PG* environment variables name (PGHOST,
-PGPORT, PGUSER, PGDATABASE, PGSERVICE, ...), or the one of --dsn.
+PGUSER, PGDATABASE, PGSERVICE, ...), or --dsn. Exit status: 0 done; 1 failed;
+2 wrong usage; 3 could not connect; 4 not found (extension, flow, instance).
 
-Exit status: 0 done; 1 failed; 2 wrong usage; 3 could not connect;
-4 not found (the extension, flow, transition or instance).`
+Example: wedctl demo`
+
+// The form of all help: that of one command, whatever it is, fits a screen.
+const (
+	appHelp = `{{.Name}} - {{.Usage}}
+
+Usage: {{.UsageText}}
+
+{{.Description}}
+
+Commands:{{range .VisibleCommands}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}
+
+Options:{{range .VisibleFlags}}
+  {{.}}{{end}}
+`
+	commandHelp = `{{.HelpName}} - {{.Usage}}
+
+Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+
+{{.Description}}
+{{if .VisibleCommands}}
+Commands:{{range .VisibleCommands}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}
+{{end}}{{if .VisibleFlags}}
+Options:{{range .VisibleFlags}}
+  {{.}}{{end}}
+{{end}}`
+)
 
 func newApp(con *console) *cli.App {
-	return &cli.App{
+	app := &cli.App{
 		Name:                   "wedctl",
 		Usage:                  "the command line of wed_sql",
 		UsageText:              "wedctl COMMAND [OPTION...] [ARGUMENT...]",
 		Description:            description,
+		CustomAppHelpTemplate:  appHelp,
 		Reader:                 con.in,
 		Writer:                 con.out,
 		ErrWriter:              con.err,
@@ -26,15 +55,31 @@ func newApp(con *console) *cli.App {
 		UseShortOptionHandling: true,
 		Flags:                  []cli.Flag{dsnFlag()},
 		Commands: []*cli.Command{
-			demoCommand(con),
-			statusCommand(con),
-			traceCommand(con),
+			flowCommand(con),
+			instanceCommand(con),
 			workerCommand(con),
+			statusCommand(con),
+			demoCommand(con),
 			versionCommand(con),
 		},
 		Action:         noCommand,
 		OnUsageError:   usageError,
 		ExitErrHandler: func(*cli.Context, error) {}, // run does it
+	}
+	inform(app.Commands)
+	return app
+}
+
+// inform gives commands, and theirs, what all have in common.
+func inform(commands []*cli.Command) {
+	for _, c := range commands {
+		c.CustomHelpTemplate = commandHelp
+		c.HideHelpCommand = true
+		c.OnUsageError = usageError
+		if len(c.Subcommands) > 0 {
+			c.Action = noCommand
+		}
+		inform(c.Subcommands)
 	}
 }
 

@@ -19,7 +19,7 @@ func dsnFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name:    "dsn",
 		Aliases: []string{"d"},
-		Usage:   "connection string or URL, like psql's; it goes before PG* variables",
+		Usage:   "the server: a `DSN` or URL, as psql's",
 		EnvVars: []string{dsnEnv},
 	}
 }

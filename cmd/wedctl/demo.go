@@ -27,20 +27,20 @@ func demoCommand(con *console) *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
 		Usage: "watch a process run, from its first states to its last",
-		Description: `Creates the flow "travel", a travel agency: customers are checked, flights and hotels
-are booked in parallel, some of it fails and is led back, trips are closed. Each
-transition is a shell script, performed by a process of "wedctl worker run".
+		Description: `Creates the flow "travel", a travel agency: customers are checked, flights and
+hotels are booked in parallel, some of it fails and is led back, trips are
+closed. Each transition is a shell script, performed by "wedctl worker run".
+What the demo makes it removes again, the extension included, unless --keep is
+given.
 
-What the demo makes it removes again, the extension included if it was not there,
-unless --keep is given.`,
+Example: wedctl demo --keep && wedctl instance trace -f travel 2`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "keep", DisableDefaultText: true, Usage: "leave the flow and its history in the database"},
 			&cli.DurationFlag{Name: "pace", Value: 300 * time.Millisecond, Usage: "`TIME` that each transition takes"},
-			&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "give up when the trips have not ended after `TIME`"},
+			&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "give up when it takes longer"},
 			&cli.StringFlag{Name: "files", Usage: "only write the example's rules and scripts into `DIR`"},
 			dsnFlag(),
 		},
-		OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
 			if dir := c.String("files"); dir != "" {
 				return writeExample(con, dir)

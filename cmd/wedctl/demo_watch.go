@@ -209,7 +209,7 @@ func (d *demo) showNext(wid int64) {
 	if d.keep {
 		next = [][]string{
 			{`  psql -c "select * from travel.wed_instance"`, "where each trip is"},
-			{fmt.Sprintf("  wedctl trace %d --flow travel", wid), "how it came there"},
+			{fmt.Sprintf("  wedctl instance trace %d --flow travel", wid), "how it came there"},
 			{"  wedctl status", "what the engine does"},
 			{"  wedctl demo --files DIR", "the rules and the scripts, to change and run"},
 			{`  psql -c "select wed_sql.drop_flow('travel')"`, "remove the flow"},

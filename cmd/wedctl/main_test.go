@@ -42,9 +42,9 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 		{[]string{"status", "--frob"}, exitUsage, "frob"},
 		{[]string{"status", "-o", "xml"}, exitUsage, `"xml"`},
 		{[]string{"status", "-d", "port=many"}, exitUsage, "port"},
-		{[]string{"trace", "1"}, exitUsage, "--flow"},
-		{[]string{"trace", "--flow", "travel"}, exitUsage, "WID"},
-		{[]string{"trace", "one", "--flow", "travel"}, exitUsage, `"one"`},
+		{[]string{"instance", "trace", "1"}, exitUsage, "--flow"},
+		{[]string{"instance", "trace", "--flow", "travel"}, exitUsage, "WID"},
+		{[]string{"instance", "trace", "one", "--flow", "travel"}, exitUsage, `"one"`},
 		{[]string{"worker", "run", "-f", "f", "-t", "t"}, exitUsage, "--"},
 		{[]string{"worker", "run", "-f", "f", "--", "true"}, exitUsage, "--transition"},
 		{[]string{"worker", "run", "-f", "f", "-t", "t", "-c", "0", "--", "true"}, exitUsage, "--concurrency"},
@@ -52,7 +52,7 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 		{[]string{"demo", "now"}, exitUsage, "arguments"},
 		{[]string{"status", "-d", nowhere}, exitConnect, "PGHOST"},
 		{[]string{"-d", nowhere, "status"}, exitConnect, "PGHOST"},
-		{[]string{"trace", "1", "--flow", "travel", "-d", nowhere}, exitConnect, "PGHOST"},
+		{[]string{"instance", "trace", "1", "--flow", "travel", "-d", nowhere}, exitConnect, "PGHOST"},
 		{[]string{"demo", "-d", nowhere}, exitConnect, "PGHOST"},
 		{[]string{"worker", "run", "-d", nowhere, "-f", "f", "-t", "t", "--", "true"}, exitConnect, "PGHOST"},
 	} {
@@ -69,15 +69,15 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 func TestFlagsMayFollowArguments(t *testing.T) {
 	app := newApp(&console{})
 	for in, want := range map[string]string{
-		"wedctl trace 2 --flow travel":                         "wedctl trace --flow travel 2",
-		"wedctl trace 2 --full -f travel":                      "wedctl trace --full -f travel 2",
-		"wedctl trace 2 --flow=travel":                         "wedctl trace --flow=travel 2",
-		"wedctl -d dbname=x trace 2 -f f":                      "wedctl -d dbname=x trace -f f 2",
+		"wedctl instance trace 2 --flow travel":                "wedctl instance trace --flow travel 2",
+		"wedctl instance trace 2 --full -f travel":             "wedctl instance trace --full -f travel 2",
+		"wedctl instance trace 2 --flow=travel":                "wedctl instance trace --flow=travel 2",
+		"wedctl -d dbname=x instance trace 2 -f f":             "wedctl -d dbname=x instance trace -f f 2",
 		"wedctl worker run -f f -t t -- cmd --flag -- x":       "wedctl worker run -f f -t t -- cmd --flag -- x",
 		"wedctl worker run --once -f worker -t run -- cmd":     "wedctl worker run --once -f worker -t run -- cmd",
-		"wedctl trace demo --flow f":                           "wedctl trace --flow f demo",
+		"wedctl instance trace demo --flow f":                  "wedctl instance trace --flow f demo",
 		"wedctl":                                               "wedctl",
-		"wedctl trace --flow":                                  "wedctl trace --flow",
+		"wedctl instance trace --flow":                         "wedctl instance trace --flow",
 		"wedctl status":                                        "wedctl status",
 		"wedctl worker run -f f -t t -d host=/x -- cmd -d y z": "wedctl worker run -f f -t t -d host=/x -- cmd -d y z",
 	} {

@@ -18,7 +18,7 @@ func outputFlag() cli.Flag {
 		Name:    "output",
 		Aliases: []string{"o"},
 		Value:   "table",
-		Usage:   "`FORMAT`: table for people, json for programs",
+		Usage:   "table or json, for programs",
 	}
 }
 

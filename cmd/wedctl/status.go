@@ -14,13 +14,14 @@ func statusCommand(con *console) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "show what the engine does in each database",
-		Description: `The rows of the view wed_sql.status: the engine's state, how far behind it is, how
-much WAL its slot keeps, and the last error.
+		Description: `The rows of the view wed_sql.status: the engine's state, how far behind it is,
+how much WAL its slot keeps, and the last error.
 
 Exit status 1 when the engine does not follow the database that wedctl is
-connected to.`,
-		Flags:        []cli.Flag{outputFlag(), dsnFlag()},
-		OnUsageError: usageError,
+connected to.
+
+Example: wedctl status -o json`,
+		Flags: []cli.Flag{outputFlag(), dsnFlag()},
 		Action: func(c *cli.Context) error {
 			asJSON, err := wantsJSON(c)
 			if err != nil {

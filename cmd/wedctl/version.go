@@ -13,9 +13,11 @@ const version = "0.1.0"
 
 func versionCommand(con *console) *cli.Command {
 	return &cli.Command{
-		Name:         "version",
-		Usage:        "print the version of wedctl",
-		OnUsageError: usageError,
+		Name:  "version",
+		Usage: "print the version of wedctl",
+		Description: `The extension and its module should be of the same version.
+
+Example: wedctl version`,
 		Action: func(*cli.Context) error {
 			revision := ""
 			if info, ok := debug.ReadBuildInfo(); ok {

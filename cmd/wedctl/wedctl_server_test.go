@@ -150,7 +150,7 @@ func TestDemoKeepsTheFlowIfAskedTo(t *testing.T) {
 		t.Errorf("%s trips are left, want 6", n)
 	}
 
-	stdout, stderr, status := wedctl(t.Context(), "trace", "2", "--flow", "travel", "-o", "json", "-d", dsn)
+	stdout, stderr, status := wedctl(t.Context(), "instance", "trace", "2", "--flow", "travel", "-o", "json", "-d", dsn)
 	var lines []traceLine
 	if err := json.Unmarshal([]byte(stdout), &lines); err != nil || status != exitOK {
 		t.Fatalf("trace: exit status %d: %s: %v", status, stderr, err)
@@ -166,7 +166,7 @@ func TestDemoKeepsTheFlowIfAskedTo(t *testing.T) {
 		t.Errorf("the history of trip 2 is %s", got)
 	}
 	for wid, status := range map[string]int{"2": exitOK, "99": exitNotFound} {
-		if _, stderr, got := wedctl(t.Context(), "trace", wid, "-f", "travel", "-d", dsn); got != status {
+		if _, stderr, got := wedctl(t.Context(), "instance", "trace", wid, "-f", "travel", "-d", dsn); got != status {
 			t.Errorf("trace %s: exit status %d, want %d: %s", wid, got, status, stderr)
 		}
 	}
@@ -178,7 +178,7 @@ func TestDemoKeepsTheFlowIfAskedTo(t *testing.T) {
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	dsn := testDatabase(t)
 	for _, args := range [][]string{
-		{"status"}, {"trace", "1", "-f", "travel"}, {"worker", "run", "-f", "travel", "-t", "t", "--", "true"},
+		{"status"}, {"instance", "trace", "1", "-f", "travel"}, {"worker", "run", "-f", "travel", "-t", "t", "--", "true"},
 	} {
 		_, stderr, status := wedctl(t.Context(), append([]string{"-d", dsn}, args...)...)
 		if status != exitNotFound || !strings.Contains(stderr, "create extension wed_sql") {
@@ -187,7 +187,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 	execute(t, dsn, "create extension wed_sql", "select wed_sql.create_flow('travel')")
 	for _, args := range [][]string{
-		{"trace", "1", "-f", "travel"}, {"trace", "1", "-f", "nowhere"},
+		{"instance", "trace", "1", "-f", "travel"}, {"instance", "trace", "1", "-f", "nowhere"},
 		{"worker", "run", "-f", "nowhere", "-t", "t", "--", "true"},
 		{"worker", "run", "-f", "travel", "-t", "t", "--", "true"},
 	} {

@@ -18,11 +18,12 @@ import (
 
 func workerCommand(con *console) *cli.Command {
 	return &cli.Command{
-		Name:         "worker",
-		Usage:        "perform transitions",
-		OnUsageError: usageError,
-		Action:       noCommand,
-		Subcommands:  []*cli.Command{workerRunCommand(con)},
+		Name:  "worker",
+		Usage: "perform transitions",
+		Description: `A worker takes the jobs of a transition as they become due.
+
+Example: wedctl worker run -f travel -t book_hotel -- ./book_hotel.sh`,
+		Subcommands: []*cli.Command{workerRunCommand(con)},
 	}
 }
 
@@ -31,40 +32,28 @@ func workerRunCommand(con *console) *cli.Command {
 		Name:      "run",
 		Usage:     "let a command perform a transition",
 		ArgsUsage: "-- COMMAND [ARGUMENT...]",
-		Description: `For each job of the transition, COMMAND is started with the job on its standard
-input, a line of JSON:
+		Description: `For each job, COMMAND gets it as a line of JSON on its standard input, and as
+WED_FLOW, WED_WID, WED_TGID and WED_TRANSITION. It prints the attributes to set,
+a JSON object, and exits with 0: they are the next state. If it prints nothing,
+fails, or takes longer than the job's timeout, the job is tried again later.
+The first SIGINT or SIGTERM lets commands finish, the second ends them.
 
-   {"flow":"travel","wid":1,"tgid":2,"trname":"book_hotel","timeout":"00:00:30",
-    "payload":{the state that fired it}}
-
-and with WED_FLOW, WED_WID, WED_TGID and WED_TRANSITION in its environment. It
-prints the attributes to set, a JSON object, and exits with 0: they are the next
-state. When it prints nothing or null, when it exits with another status, and when
-the job's timeout passes (it is killed then, and all that it started), nothing has
-happened and the job is tried again later. What it writes to its standard error is
-logged.
-
-Transition _EXCPT is the one of instances in an exception: no rule applies to
-them, and its command leads them back to a state that one applies to, or to an end.
-
-The first SIGINT, SIGTERM or SIGHUP lets the running commands finish; the second
-one ends them. With --once, exit status 1 says that some job was rolled back.`,
+Example: wedctl worker run -f travel -t book_hotel -c 4 -- ./book_hotel.sh`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
 			&cli.StringFlag{Name: "transition", Aliases: []string{"t"}, Usage: "`NAME` of the transition"},
 			&cli.IntFlag{Name: "concurrency", Aliases: []string{"c"}, Value: 1, Usage: "run up to `N` commands side by side"},
-			&cli.DurationFlag{Name: "wakeup", Value: worker.DefaultWakeup, Usage: "look for jobs at least every `INTERVAL`"},
-			&cli.DurationFlag{Name: "retry-after", Value: worker.DefaultRetryAfter, Usage: "`TIME` that a failed job waits, twice as long each time, up to a minute"},
+			&cli.DurationFlag{Name: "wakeup", Value: worker.DefaultWakeup, Usage: "look for jobs at least so often"},
+			&cli.DurationFlag{Name: "retry-after", Value: worker.DefaultRetryAfter, Usage: "first pause after a failure"},
 			&cli.BoolFlag{Name: "once", DisableDefaultText: true, Usage: "do what is pending, then exit"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, DisableDefaultText: true, Usage: "log only what goes wrong"},
 			&cli.BoolFlag{
 				Name: "stop-on-eof", DisableDefaultText: true,
-				Usage: "stop when standard input ends, for programs that start workers",
+				Usage: "stop when standard input ends",
 			},
 			dsnFlag(),
 		},
-		OnUsageError: usageError,
-		Action:       func(c *cli.Context) error { return runWorker(c, con) },
+		Action: func(c *cli.Context) error { return runWorker(c, con) },
 	}
 }
 

@@ -13,21 +13,22 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-func traceCommand(con *console) *cli.Command {
+func instanceTraceCommand(con *console) *cli.Command {
 	return &cli.Command{
 		Name:      "trace",
 		Usage:     "show the history of an instance",
 		ArgsUsage: "WID",
-		Description: `One line per state, in commit order: its number (#), its status (S: R regular,
-E exception, F final, S suspended, C cancelled), which transition or intervention
-wrote it (the names of interventions begin with an underscore), which transitions it fired, which
-were pending then (left out on a narrow terminal), and what it changed.`,
+		Description: `One line per state, in commit order: its number (#); its status (S: R regular,
+E exception, F final, S suspended, C cancelled); the transition, or with an
+underscore the intervention, that wrote it; which transitions it fired; which
+were pending (not on a narrow terminal); what it changed.
+
+Example: wedctl instance trace -f travel 2`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
-			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show every attribute of each state, not only what changed"},
+			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show every attribute, not only what changed"},
 			outputFlag(), dsnFlag(),
 		},
-		OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
 			if err := requireFlags(c, "flow"); err != nil {
 				return err
@@ -43,7 +44,7 @@ were pending then (left out on a narrow terminal), and what it changed.`,
 			if err != nil {
 				return err
 			}
-			conn, err := connect(c.Context, dsn(c), "wedctl trace")
+			conn, err := connect(c.Context, dsn(c), "wedctl instance trace")
 			if err != nil {
 				return err
 			}
