@@ -211,6 +211,24 @@ revoke all on function wed_sql.grant_worker_for(text, text, name, name) from pub
 
 comment on function wed_sql.grant_worker_for(text, text, name, name) is 'Gives a worker role the right to perform a WED-transition, for a caller.';
 
+-- What a role was given besides must not keep it from being dropped.
+create function wed_sql.revoke_schema_usage(role regrole) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from wed_sql.worker w where w.role = revoke_schema_usage.role)
+       and not exists (select from wed_sql.engine_role e where e.role = revoke_schema_usage.role)
+    then
+        execute format('revoke usage on schema wed_sql from %s', role);
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.revoke_schema_usage(regrole) from public;
+
+comment on function wed_sql.revoke_schema_usage(regrole) is 'Takes back USAGE on schema wed_sql from a role that is neither a worker nor the engine.';
+
 create function wed_sql.revoke_worker_for(flow text, transition text, role name, caller name) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -230,6 +248,7 @@ begin
     then
         execute format('revoke all on %s, %s from %I', f.job_pool, f.wed_flow, role);
         execute format('revoke usage on schema %I from %I', flow, role);
+        perform wed_sql.revoke_schema_usage(quote_ident(role)::regrole);
     end if;
     perform wed_sql.definition_changed(f.wed_flow);
 end
