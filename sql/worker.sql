@@ -39,22 +39,38 @@ create function wed_sql.has_visible_job(wed_flow regclass, wid bigint) returns b
 comment on function wed_sql.has_visible_job(regclass, bigint) is
 'Whether a job of the instance is pending that the current user may perform, or this transaction has performed one. For row security policies.';
 
-create function wed_sql.flow_of_owner(name text, caller name) returns wed_sql.flow
-    language plpgsql
+create function wed_sql.flow_named(name text) returns wed_sql.flow
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     f wed_sql.flow;
-    owner name;
 begin
     select flow.* into f
       from wed_sql.flow
       join pg_class c on c.oid = flow.wed_flow
       join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = name;
+     where n.nspname = name and c.relname = 'wed_flow';
     if not found then
         raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
     end if;
+    return f;
+end
+$$;
+
+revoke all on function wed_sql.flow_named(text) from public;
+
+comment on function wed_sql.flow_named(text) is 'The flow of this name; an error if there is none.';
+
+create function wed_sql.flow_of_owner(name text, caller name) returns wed_sql.flow
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow := wed_sql.flow_named(name);
+    owner name;
+begin
     select pg_get_userbyid(relowner) into strict owner from pg_class where oid = f.wed_flow;
     if not pg_has_role(caller, owner, 'usage') then
         raise exception 'must be owner of WED-flow "%"', name using errcode = 'insufficient_privilege';
