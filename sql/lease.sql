@@ -62,7 +62,8 @@ revoke all on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], in
 comment on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], interval, name) is
 'Leases jobs whose locks this transaction has. Of those that the caller may perform, but not see, it does not return the state.';
 
--- The index has them in this order: however many there are, only those are looked at that are taken, or that others have.
+-- The index has them in this order, those that are leased apart: however many there are, only those are looked at that are
+-- taken, or whose lock others have.
 -- A plan that sorts would look at all, and that is what one makes of statistics from when there were few.
 create function wed_sql.take_free_jobs(
         f wed_sql.flow, transition text, most integer, except_tgids integer[], only_wids bigint[], except_rows tid[],
