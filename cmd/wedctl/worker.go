@@ -37,7 +37,7 @@ again. The first SIGINT or SIGTERM lets commands finish, the second ends them.
 
 Example: wedctl worker run -f travel -t book_hotel -c 4 -- ./book_hotel.sh`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
+			flowFlag(),
 			&cli.StringFlag{Name: "transition", Aliases: []string{"t"}, Usage: "`NAME` of the transition"},
 			&cli.IntFlag{Name: "concurrency", Aliases: []string{"c"}, Value: 1, Usage: "run up to `N` commands side by side"},
 			&cli.DurationFlag{Name: "lease", Usage: "for long work: lease jobs for `TIME`", DisableDefaultText: true},
