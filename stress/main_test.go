@@ -13,13 +13,13 @@ import (
 
 // asWorker makes the test binary be a worker of a transition: workers are processes that can be killed.
 const (
-	asWorker    = "STRESS_AS_WORKER"
-	workerTakes = "STRESS_WORKER_TAKES"
+	asWorker   = "STRESS_AS_WORKER"
+	workerKind = "STRESS_WORKER_KIND"
 )
 
 func TestMain(m *testing.M) {
 	if transition := os.Getenv(asWorker); transition != "" {
-		if err := work(transition, os.Getenv(workerTakes)); err != nil {
+		if err := work(transition, os.Getenv(workerKind)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -28,23 +28,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// work performs a transition; takes says how jobs are taken.
-func work(transition, takes string) error {
+// kinds of workers in Go
+const (
+	goJobs    = "go"
+	goBatches = "go, batches"
+	goLeases  = "go, leases"
+)
+
+func work(transition, kind string) error {
 	attribute, value := sets(transition)
 	w, err := worker.New(worker.Config{DSN: os.Getenv("WED_SQL_TEST_CONN")})
 	if err != nil {
 		return err
 	}
 	o := worker.Options{Concurrency: 2}
-	switch takes {
-	case "batches":
+	switch kind {
+	case goBatches:
 		o.Batch = 20
-	case "leases":
+	case goLeases:
 		o.Lease = time.Second
 	}
 	err = w.Handle(workersFlow, transition, func(_ context.Context, job *worker.Job) (worker.State, error) {
 		job.BeforeCommit(func(ctx context.Context, db worker.Querier) error {
-			_, err := db.Exec(ctx, "insert into "+workersFlow+".written values ($1, $2, 'go')", job.WID, transition)
+			_, err := db.Exec(ctx, "insert into "+workersFlow+".written values ($1, $2, $3)", job.WID, transition, kind)
 			return err
 		})
 		return worker.State{attribute: value}, nil
@@ -62,16 +68,13 @@ func kinds(t *testing.T) []kind {
 	if err != nil {
 		t.Fatal(err)
 	}
-	goWorker := func(takes string) func(string) *exec.Cmd {
-		return func(transition string) *exec.Cmd {
+	var kinds []kind
+	for _, name := range []string{goJobs, goBatches, goLeases} {
+		kinds = append(kinds, kind{name, func(transition string) *exec.Cmd {
 			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), asWorker+"="+transition, workerTakes+"="+takes)
+			cmd.Env = append(os.Environ(), asWorker+"="+transition, workerKind+"="+name)
 			return cmd
-		}
+		}})
 	}
-	return []kind{
-		{"go", goWorker("jobs")},
-		{"go, batches", goWorker("batches")},
-		{"go, leases", goWorker("leases")},
-	}
+	return kinds
 }
