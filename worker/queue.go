@@ -180,7 +180,7 @@ func (q *queue) enqueue(k key) {
 // take hands out the front of the queue, but not what other slots wait for, nor
 // two jobs of one instance: no transaction holds the locks of both.
 func (q *queue) take(most int) []key {
-	n := min(most, 1+len(q.ready)/(2*q.slots), len(q.ready))
+	n := min(most, (len(q.ready)+q.slots-1)/q.slots)
 	keys := make([]key, 0, n)
 	var left []key
 	i := 0
