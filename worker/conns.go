@@ -121,6 +121,17 @@ func (c *conns) put(conn *pgx.Conn) {
 	}
 }
 
+// distrust gives up the connections that are idle: the server may have ended them.
+func (c *conns) distrust() {
+	c.mu.Lock()
+	idle := c.idle
+	c.idle = nil
+	c.mu.Unlock()
+	for _, i := range idle {
+		hangUp(i.conn)
+	}
+}
+
 // count returns how many connections are open.
 func (c *conns) count() int {
 	c.mu.Lock()
@@ -131,10 +142,7 @@ func (c *conns) count() int {
 // close closes those that are idle; the others when they are put back.
 func (c *conns) close() {
 	c.mu.Lock()
-	idle := c.idle
-	c.idle, c.closed = nil, true
+	c.closed = true
 	c.mu.Unlock()
-	for _, i := range idle {
-		hangUp(i.conn)
-	}
+	c.distrust()
 }

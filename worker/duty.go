@@ -158,6 +158,10 @@ func (d *duty) scan(ctx context.Context, conn *pgx.Conn, after cursor) error {
 	if d.worker.cfg.Once {
 		return err
 	}
+	if conn.IsClosed() {
+		d.log.Warn("lost the connection, will read the job pool again", "error", err)
+		return nil
+	}
 	d.log.Error("could not read the job pool", "error", err)
 	return d.flowGone(ctx, conn, err)
 }

@@ -21,6 +21,8 @@ func (w *Worker) listen(ctx context.Context) error {
 			return nil
 		}
 		w.log.Warn("lost the notifications, will listen again", "error", err)
+		w.direct.distrust()
+		w.brief.distrust()
 		// The dialer waits between failing attempts, but not when each one
 		// connects and breaks at once.
 		if err := sleep(ctx, backoff(dialFirst, dialLimit, 0)); err != nil {

@@ -55,7 +55,7 @@ func (s spans) job(ctx context.Context, job *Job, several bool) (context.Context
 	if !several {
 		return ctx, trace.SpanFromContext(context.Background()) // none
 	}
-	ctx, span := s.tracer.Start(ctx, s.name, trace.WithAttributes(s.common...))
+	ctx, span := s.tracer.Start(ctx, s.name, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(s.common...))
 	if span.IsRecording() {
 		span.SetAttributes(message(job)...)
 	}

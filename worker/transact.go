@@ -247,6 +247,8 @@ func (d *duty) settle(jobs context.Context, conn *pgx.Conn, job *Job, err error,
 		log.Info("somebody else completed it", "error", err)
 	case result == soon:
 		log.Debug("lost a race, will redo it", "error", err)
+	case errors.Is(err, errAborted):
+		log.Warn("rolled back", "error", err, "took", took)
 	case errors.Is(err, errNothing):
 		log.Info("rolled back: no state returned", "took", took)
 	default:
