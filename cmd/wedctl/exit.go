@@ -39,7 +39,7 @@ func notFound(hint, format string, args ...any) error {
 const (
 	hintConnect   = "set PGHOST, PGPORT, PGUSER and PGDATABASE, or give --dsn \"host=... dbname=...\""
 	hintExtension = "run `create extension wed_sql` in this database as a superuser"
-	hintFlow      = "psql's `\\dt *.wed_flow` lists the flows of this database"
+	hintFlow      = "`wedctl flow list` lists the flows of this database"
 )
 
 // Rights that a role must be granted.
