@@ -197,20 +197,10 @@ declare
     f record;
 begin
     for f in
-        with locks as materialized (
-            -- as in job_locks()
-            select l.objid::bigint as tgid, (((l.objsubid + 65536) % 65536 - 2)::bigint << 32) | l.classid::bigint as wid
-              from pg_locks l
-             where l.locktype = 'advisory' and l.granted
-               and l.database = (select d.oid from pg_database d where d.datname = current_database())
-               and l.objsubid not in (0, 1)),
-        taken as (
-            select r.flow_id, array_agg(k.wid) as wids, array_agg(k.tgid) as tgids
-              from locks k
-              join lateral (select r.flow_id from wed_sql.rule r where r.tgid = k.tgid
-                            union
-                            select e.flow_id from wed_sql.flow e where e.excpt_tgid = k.tgid) r on true
-             group by r.flow_id)
+        with taken as (
+            select k.flow_id, array_agg(k.wid) as wids, array_agg(k.tgid) as tgids
+              from wed_sql.possible_job_locks() k
+             group by k.flow_id)
         select w.flow_id, w.job_pool, coalesce(t.wids, '{}') as wids, coalesce(t.tgids, '{}') as tgids
           from wed_sql.flow w
           left join taken t on t.flow_id = w.flow_id
