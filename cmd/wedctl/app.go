@@ -61,6 +61,7 @@ func newApp(con *console) *cli.App {
 			jobCommand(con),
 			workerCommand(con),
 			statusCommand(con),
+			topCommand(con),
 			doctorCommand(con),
 			demoCommand(con),
 			versionCommand(con),
