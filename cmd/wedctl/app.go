@@ -64,6 +64,8 @@ func newApp(con *console) *cli.App {
 			topCommand(con),
 			doctorCommand(con),
 			demoCommand(con),
+			completionCommand(con),
+			completeCommand(con),
 			versionCommand(con),
 		},
 		Action:         noCommand,

@@ -76,9 +76,10 @@ type top struct {
 	count    int
 	asJSON   bool
 
-	conn   *pgx.Conn
-	window pulse.Window
-	view   pulse.View
+	conn     *pgx.Conn
+	database string // of the last connection
+	window   pulse.Window
+	view     pulse.View
 }
 
 func newTop(c *cli.Context, con *console) (*top, error) {
@@ -114,7 +115,7 @@ func (t *top) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.conn = conn
+		t.conn, t.database = conn, conn.Config().Database
 		if _, err := requireExtension(ctx, conn); err != nil {
 			return t.lost(err)
 		}

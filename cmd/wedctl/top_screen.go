@@ -60,12 +60,8 @@ func (t *top) screen(width, height, offset int, trouble error) (lines []string, 
 // lines are the head, and a row for each transition.
 func (t *top) lines(width int) []string {
 	v, con := t.view, t.con
-	database := "?"
-	if t.conn != nil {
-		database = t.conn.Config().Database
-	}
 	lines := []string{
-		fit(fmt.Sprintf("%s  database %s  %s", con.bold("wedctl top"), quoted(database), v.At.Local().Format(time.TimeOnly)), width),
+		fit(fmt.Sprintf("%s  database %s  %s", con.bold("wedctl top"), quoted(t.database), v.At.Local().Format(time.TimeOnly)), width),
 		fit(t.engineLine(), width),
 		"",
 	}
