@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -120,9 +119,7 @@ func sets(transition string) (attribute, value string) {
 type fleet struct {
 	*testing.T
 	group   errgroup.Group
-	mu      sync.Mutex
 	members []*member
-	ended   bool
 }
 
 type member struct {
