@@ -65,11 +65,13 @@ func explain(err error) *failure {
 		f.code, f.hint = exitNotFound, "the transitions of a flow are in the column trname of its wed_trig"
 	}
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		f.code, f.message, f.hint = exitConnect, oneLine(e), hintConnect
-		return f
+		return explainConnect(e)
 	}
-	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+	if e, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		f.code, f.hint = exitUsage, hintConnect
+		if strings.Contains(e.Error(), "service") {
+			f.hint = "PGSERVICE names a section of ~/.pg_service.conf, or of the file that PGSERVICEFILE names"
+		}
 		return f
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -108,5 +110,5 @@ func oneLine(err error) string {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return strings.Join(lines, " ")
+	return strings.Join(distinct(lines), " ")
 }

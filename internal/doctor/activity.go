@@ -23,6 +23,10 @@ const (
 )
 
 func longTransactions(ctx context.Context, p *patient) ([]Finding, error) {
+	return longTransactionsSince(ctx, p, longTransaction, longIdle)
+}
+
+func longTransactionsSince(ctx context.Context, p *patient, open, idle time.Duration) ([]Finding, error) {
 	type session struct {
 		PID                   int
 		Role, Database, State string
@@ -39,7 +43,7 @@ func longTransactions(ctx context.Context, p *patient) ([]Finding, error) {
 		and application_name <> 'wed_sql engine'
 		and (xact_start < clock_timestamp() - $1::interval
 			or state = 'idle in transaction' and state_change < clock_timestamp() - $2::interval)
-		order by xact_start limit 10`, longTransaction, longIdle)
+		order by xact_start limit 10`, open, idle)
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ func Examine(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 		return nil, err
 	}
 	var all []Finding
+	var hidden []string
 	for _, c := range slices.Concat(serverChecks(), activityChecks(), engineChecks(), flowChecks()) {
 		if c.needs != nil && !c.needs(p) {
 			continue
@@ -67,7 +68,11 @@ func Examine(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			if ctx.Err() != nil || conn.IsClosed() {
 				return nil, fmt.Errorf("look at %s: %w", c.name, err)
 			}
-			found = []Finding{unseen(err)}
+			if isDenied(err) {
+				hidden = append(hidden, c.name)
+				continue
+			}
+			found = []Finding{{Severity: Note, What: "could not be looked at: " + err.Error()}}
 		}
 		if len(found) == 0 {
 			found = []Finding{{Severity: OK, What: c.fine}}
@@ -77,23 +82,22 @@ func Examine(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			all = append(all, f)
 		}
 	}
+	if len(hidden) > 0 {
+		all = append(all, Finding{
+			Check: "rights", Severity: Note, What: "not looked at: " + strings.Join(hidden, ", "),
+			Why: "the role of this session has no right to", Mend: "grant pg_monitor to the role, or ask as a superuser",
+		})
+	}
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return slices.Index(severities, b.Severity) - slices.Index(severities, a.Severity)
 	})
 	return all, nil
 }
 
-// unseen is the finding that something could not be looked at.
-func unseen(err error) Finding {
-	f := Finding{Severity: Note, What: "could not be looked at: " + err.Error()}
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		f.What = "could not be looked at: " + e.Message
-		if e.Code == "42501" {
-			f.Why = "the role of this session has no right to"
-			f.Mend = "grant pg_monitor to the role, or ask as a superuser"
-		}
-	}
-	return f
+// isDenied reports that a right was missing.
+func isDenied(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "42501"
 }
 
 // setting is a line of pg_settings.

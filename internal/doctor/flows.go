@@ -193,6 +193,10 @@ func performedByEngine(ctx context.Context, p *patient) []string {
 }
 
 func waitingJobs(ctx context.Context, p *patient) ([]Finding, error) {
+	return waitingJobsSince(ctx, p, longWait)
+}
+
+func waitingJobsSince(ctx context.Context, p *patient, patience time.Duration) ([]Finding, error) {
 	list, err := readWaiting(ctx, p)
 	if err != nil {
 		return nil, err
@@ -200,7 +204,7 @@ func waitingJobs(ctx context.Context, p *patient) ([]Finding, error) {
 	actions := performedByEngine(ctx, p)
 	var found []Finding
 	for _, w := range list {
-		if w.Transition == "_EXCPT" || w.Seconds <= longWait.Seconds() {
+		if w.Transition == "_EXCPT" || w.Seconds <= patience.Seconds() {
 			continue
 		}
 		f := Finding{
