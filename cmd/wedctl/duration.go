@@ -15,11 +15,11 @@ func span(d time.Duration) string {
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
+		return fmt.Sprintf("%.0f s", d.Seconds())
 	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
+		return fmt.Sprintf("%.0f min", d.Minutes())
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+		return fmt.Sprintf("%.0f h", d.Hours())
 	}
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }

@@ -99,7 +99,7 @@ func newInstanceList(c *cli.Context) (*instanceList, error) {
 		}
 		l.statuses = append(l.statuses, letter)
 	}
-	if l.attributes != nil && c.String("output") == "json" {
+	if len(l.attributes) > 0 && c.String("output") == "json" {
 		return nil, usagef("--attributes is for the table: --output json has all of them")
 	}
 	return l, nil
