@@ -51,11 +51,6 @@ Example: wedctl instance watch -f travel 7`,
 			}
 			ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if t := c.Duration("timeout"); t > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, t, &failure{code: exitFailure, message: "it has not ended within " + t.String()})
-				defer cancel()
-			}
 			conn, err := connect(ctx, dsn(c), "wedctl instance watch")
 			if err != nil {
 				return err
@@ -63,6 +58,11 @@ Example: wedctl instance watch -f travel 7`,
 			defer hangUp(conn)
 			if w.flow, err = con.theFlow(c, conn); err != nil {
 				return needs(err, rightsOfReader)
+			}
+			if t := c.Duration("timeout"); t > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, t, &failure{code: exitFailure, message: "it has not ended within " + t.String()})
+				defer cancel()
 			}
 			err = w.run(ctx, conn)
 			if ctx.Err() != nil {
