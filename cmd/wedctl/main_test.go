@@ -42,7 +42,7 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 		{[]string{"status", "--frob"}, exitUsage, "frob"},
 		{[]string{"status", "-o", "xml"}, exitUsage, `"xml"`},
 		{[]string{"status", "-d", "port=many"}, exitUsage, "port"},
-		{[]string{"instance", "trace", "1"}, exitUsage, "--flow"},
+		{[]string{"instance", "trace", "1", "-d", nowhere}, exitConnect, "PGHOST"},
 		{[]string{"instance", "trace", "--flow", "travel"}, exitUsage, "WID"},
 		{[]string{"instance", "trace", "one", "--flow", "travel"}, exitUsage, `"one"`},
 		{[]string{"worker", "run", "-f", "f", "-t", "t"}, exitUsage, "--"},
