@@ -116,6 +116,9 @@ func flagsFirst(app *cli.App, args []string) []string {
 	for len(rest) > 0 && rest[0] != "--" {
 		arg := rest[0]
 		rest = rest[1:]
+		if arg == "--help" || arg == "-h" {
+			return append(out, "--help") // whatever else was typed
+		}
 		if len(arg) > 1 && arg[0] == '-' {
 			flagArgs = append(flagArgs, arg)
 			if takesValue(flags, arg) && len(rest) > 0 {

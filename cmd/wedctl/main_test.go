@@ -81,6 +81,7 @@ func TestFlagsMayFollowArguments(t *testing.T) {
 		"wedctl instance trace demo --flow f":                  "wedctl instance trace --flow f demo",
 		"wedctl":                                               "wedctl",
 		"wedctl instance trace --flow":                         "wedctl instance trace --flow",
+		"wedctl instance trace 2 -f f --help x":                "wedctl instance trace --help",
 		"wedctl status":                                        "wedctl status",
 		"wedctl worker run -f f -t t -d host=/x -- cmd -d y z": "wedctl worker run -f f -t t -d host=/x -- cmd -d y z",
 	} {
