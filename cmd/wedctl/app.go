@@ -117,6 +117,9 @@ func flagsFirst(app *cli.App, args []string) []string {
 		arg := rest[0]
 		rest = rest[1:]
 		if arg == "--help" || arg == "-h" {
+			if len(commands) > 0 {
+				out = append(out, plain...) // none of them
+			}
 			return append(out, "--help") // whatever else was typed
 		}
 		if len(arg) > 1 && arg[0] == '-' {
