@@ -7,9 +7,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const description = `The server is the one that the usual PG* environment variables name (PGHOST,
-PGUSER, PGDATABASE, PGSERVICE, ...), or --dsn. Exit status: 0 done; 1 failed;
-2 wrong usage; 3 could not connect; 4 not found (extension, flow, instance).
+const description = `The server is the one that the PG* variables name (PGHOST, PGSERVICE, ...), or
+--dsn (-d). Each command has --help (-h). Exit status: 0 done, 1 failed, 2 wrong
+usage, 3 not connected, 4 not found.
 
 Example: wedctl demo`
 
@@ -21,11 +21,8 @@ Usage: {{.UsageText}}
 
 {{.Description}}
 
-Commands:{{range .VisibleCommands}}
-  {{.Name}}{{"\t"}}{{.Usage}}{{end}}
-
-Options:{{range .VisibleFlags}}
-  {{.}}{{end}}
+Commands:{{range .VisibleCommands}}{{if ne .Name "help"}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
 `
 	// A group of commands has no options of its own.
 	commandHelp = `{{.HelpName}} - {{.Usage}}
