@@ -7,9 +7,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const description = `The server is the one that the PG* variables name (PGHOST, PGSERVICE, ...), or
---dsn (-d). Each command has --help (-h). Exit status: 0 done, 1 failed, 2 wrong
-usage, 3 not connected, 4 not found.
+const description = `The server is the one of the usual PG* variables (PGHOST, PGSERVICE, ...) or of
+--dsn DSN, -d DSN: a connection string or URL, as for psql. Exit status: 0 done;
+1 failed; 2 wrong usage; 3 could not connect; 4 not found (flow, instance, ...).
 
 Example: wedctl demo`
 
@@ -19,12 +19,11 @@ const (
 
 Usage: {{.UsageText}}
 
-{{.Description}}
-
 Commands:{{range .VisibleCommands}}{{if ne .Name "help"}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
+
+{{.Description}}
 `
-	// A group of commands has no options of its own.
 	commandHelp = `{{.HelpName}} - {{.Usage}}
 
 Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
@@ -95,6 +94,14 @@ func noCommand(c *cli.Context) error {
 }
 
 func usageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
+
+// helpLast is for who types "wedctl help flow list" instead of "wedctl flow list --help".
+func helpLast(args []string) []string {
+	if len(args) < 2 || args[1] != "help" {
+		return args
+	}
+	return slices.Concat(args[:1], args[2:], []string{"--help"})
+}
 
 // flagsFirst moves a command's flags before its arguments, where urfave/cli
 // wants them: `trace 2 --flow travel` is as good as `trace --flow travel 2`.

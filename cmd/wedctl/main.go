@@ -19,7 +19,7 @@ func main() {
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, con *console) int {
 	app := newApp(con)
-	err := app.RunContext(ctx, flagsFirst(app, args))
+	err := app.RunContext(ctx, flagsFirst(app, helpLast(args)))
 	if err == nil {
 		return exitOK
 	}

@@ -36,6 +36,8 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 	}{
 		{[]string{"version"}, exitOK, ""},
 		{[]string{"--help"}, exitOK, ""},
+		{[]string{"help", "instance", "trace"}, exitOK, ""},
+		{[]string{"help", "frob"}, exitUsage, `"frob"`},
 		{[]string{"worker", "run", "--help"}, exitOK, ""},
 		{[]string{"frob"}, exitUsage, `"frob"`},
 		{[]string{"worker", "frob"}, exitUsage, `"frob"`},
@@ -48,6 +50,7 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 		{[]string{"worker", "run", "-f", "f", "-t", "t"}, exitUsage, "--"},
 		{[]string{"worker", "run", "-f", "f", "--", "true"}, exitUsage, "--transition"},
 		{[]string{"worker", "run", "-f", "f", "-t", "t", "-c", "0", "--", "true"}, exitUsage, "--concurrency"},
+		{[]string{"worker", "run", "-f", "f", "-t", "t", "--lease", "1ms", "--", "true"}, exitUsage, "--lease"},
 		{[]string{"worker", "run", "-f", "f", "-t", "t", "--", "/no/such/command"}, exitUsage, "/no/such/command"},
 		{[]string{"demo", "now"}, exitUsage, "arguments"},
 		{[]string{"status", "-d", nowhere}, exitConnect, "PGHOST"},
