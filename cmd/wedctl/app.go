@@ -29,7 +29,7 @@ Options:{{range .VisibleFlags}}
 `
 	commandHelp = `{{.HelpName}} - {{.Usage}}
 
-Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+Usage: {{if .UsageText}}{{.UsageText}}{{else}}{{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}{{end}}
 
 {{.Description}}
 {{if .VisibleCommands}}
@@ -58,6 +58,7 @@ func newApp(con *console) *cli.App {
 			flowCommand(con),
 			instanceCommand(con),
 			workerCommand(con),
+			gatewayCommand(con),
 			statusCommand(con),
 			demoCommand(con),
 			versionCommand(con),
@@ -76,7 +77,7 @@ func inform(commands []*cli.Command) {
 		c.CustomHelpTemplate = commandHelp
 		c.HideHelpCommand = true
 		c.OnUsageError = usageError
-		if len(c.Subcommands) > 0 {
+		if len(c.Subcommands) > 0 && c.Action == nil {
 			c.Action = noCommand
 		}
 		inform(c.Subcommands)
