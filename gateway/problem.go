@@ -159,10 +159,17 @@ func sqlState(err error) string {
 	return ""
 }
 
+// isExpected reports whether an error is one that the log has heard of by other ways,
+// once and not for each request.
+func isExpected(err error) bool {
+	p, ok := errors.AsType[*problem](err)
+	return ok && p.retryAfter > 0 || errors.Is(err, errDraining) || errors.Is(err, errAway) || errors.Is(err, errOverloaded)
+}
+
 // refuse answers with a problem.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError && !errors.Is(err, errDraining) {
+	if p.Status >= http.StatusInternalServerError && !isExpected(err) {
 		g.log.LogAttrs(context.WithoutCancel(r.Context()), levelOf(p), "a request failed", attrs(r, p.Status, err)...)
 	}
 	h := w.Header()
