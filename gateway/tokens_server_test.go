@@ -20,14 +20,19 @@ func (s *server) tokens(entries ...entry) (list []string, t *Tokens) {
 		list, lines = append(list, token), append(lines, line)
 	}
 	path := filepath.Join(s.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	write(s.T, path, strings.Join(lines, "\n"))
 	t, err := OpenTokens(path)
 	if err != nil {
 		s.Fatal(err)
 	}
 	return list, t
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestATokenIsForItsTransitionsOnly(t *testing.T) {
