@@ -94,9 +94,10 @@ func newDatabase(cfg Config) (*database, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	// Plans are made anew each time: one that was made while the job pool was empty
-	// would read all of it, ever after.
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	// Statements are parsed each time, and only when the role is set: what a role may
+	// not use it may not name either. And a plan that was made while the job pool was
+	// empty would read all of it, ever after.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	config.MaxConns = int32(cfg.Connections)
 	config.MinConns = 1
 	config.MaxConnIdleTime = 5 * time.Minute
@@ -196,7 +197,7 @@ func (d *database) lease(ctx context.Context, l lane, duration time.Duration, mo
 	var jobs []*Job
 	err := d.call(ctx, l.role, `select wid, tgid, lckid, trname, fired_at, attempts, last_error, leased_until, payload
 		from wed_sql.lease($1, $2, pg_catalog.make_interval(secs => $3), $4)`,
-		[]any{l.flow, l.transition, duration.Seconds(), most}, func(rows pgx.Rows) error {
+		[]any{l.flow, l.transition, duration.Seconds(), int32(most)}, func(rows pgx.Rows) error {
 			jobs = nil
 			for rows.Next() {
 				j := new(Job)
