@@ -53,10 +53,18 @@ type queue struct {
 	waiters list.List
 	wake    chan struct{}
 
-	news     int       // counts what may have changed: jobs may be there since
-	empty    bool      // nothing was there, and there were no news
+	// What is known of the jobs. That nothing is there is known from a lease that got
+	// less than it asked for. From then on notifications tell how many there are: as
+	// many are asked for, so that the database need not look for more. They are hints:
+	// a look at everything follows.
+	known    bool
+	there    int       // how many, if it is known
+	news     int       // counts the reasons to look at everything
 	notified time.Time // the first notification since jobs were looked for
 }
+
+// surely is after which time a look at everything follows.
+const surely = time.Second
 
 // dispatcher leases jobs for those who wait, as many at once as can be.
 type dispatcher struct {
@@ -206,10 +214,12 @@ func (d *dispatcher) notified(flow, transition string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, q := range d.channel[lane{flow: flow, transition: transition}] {
-		q.look()
+		q.there++
+		q.news++
 		if q.notified.IsZero() {
 			q.notified = now
 		}
+		q.signal()
 	}
 }
 
@@ -224,7 +234,7 @@ func (d *dispatcher) rescan() {
 
 func (q *queue) look() {
 	q.news++
-	q.empty = false
+	q.known = false
 	q.signal()
 }
 
@@ -263,6 +273,7 @@ func (d *dispatcher) lookAfter(ctx context.Context, q *queue) {
 	idle := time.Now()
 	timer := time.NewTimer(d.wakeup)
 	defer timer.Stop()
+	unsure := false // what is known has not been looked at since
 	for failures := 0; ctx.Err() == nil; {
 		if heard != nil {
 			// What is fired from then on is announced.
@@ -288,6 +299,10 @@ func (d *dispatcher) lookAfter(ctx context.Context, q *queue) {
 		if o.most > 0 && heard == nil {
 			if d.fill(ctx, q, o) {
 				failures = 0
+				if o.known && !unsure {
+					timer.Reset(min(surely, d.wakeup))
+				}
+				unsure = o.known
 				continue
 			}
 			if ctx.Err() == nil {
@@ -305,7 +320,7 @@ func (d *dispatcher) lookAfter(ctx context.Context, q *queue) {
 		case <-timer.C:
 			timer.Reset(d.wakeup)
 			d.mu.Lock()
-			q.empty = false // in case a notification was lost
+			q.look() // in case a notification was lost
 			d.mu.Unlock()
 		}
 	}
@@ -314,7 +329,9 @@ func (d *dispatcher) lookAfter(ctx context.Context, q *queue) {
 // order is what is to be leased next.
 type order struct {
 	lease    time.Duration
-	most     int // 0: nothing
+	most     int  // 0: nothing
+	known    bool // from notifications
+	there    int
 	news     int
 	notified time.Time
 	waiters  int
@@ -325,15 +342,19 @@ type order struct {
 func (d *dispatcher) order(q *queue) order {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o := order{news: q.news, notified: q.notified, waiters: q.waiters.Len(), over: d.draining}
-	if q.empty || o.waiters == 0 || d.draining {
+	o := order{known: q.known, there: q.there, news: q.news, notified: q.notified, waiters: q.waiters.Len(), over: d.draining}
+	most := maxBatch
+	if q.known {
+		most = min(most, q.there)
+	}
+	if most == 0 || o.waiters == 0 || d.draining {
 		return o
 	}
 	q.notified = time.Time{}
 	o.lease = q.waiters.Front().Value.(*waiter).lease
-	for e := q.waiters.Front(); e != nil && o.most < maxBatch; e = e.Next() {
+	for e := q.waiters.Front(); e != nil && o.most < most; e = e.Next() {
 		if w := e.Value.(*waiter); w.lease == o.lease {
-			o.most = min(o.most+w.want, maxBatch)
+			o.most = min(o.most+w.want, most)
 		}
 	}
 	return o
@@ -366,9 +387,7 @@ func (d *dispatcher) fill(ctx context.Context, q *queue, o order) bool {
 func (d *dispatcher) hand(q *queue, o order, jobs []*Job) (left []*Job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(jobs) < o.most && q.news == o.news {
-		q.empty = true
-	}
+	q.learn(o, len(jobs))
 	var who []*waiter
 	for e := q.waiters.Front(); e != nil && len(who) < len(jobs); e = e.Next() {
 		if w := e.Value.(*waiter); w.lease == o.lease {
@@ -388,6 +407,18 @@ func (d *dispatcher) hand(q *queue, o order, jobs []*Job) (left []*Job) {
 		d.give(w, delivery{jobs: shares[i], notified: o.notified})
 	}
 	return jobs
+}
+
+// learn draws conclusions from how many jobs there were.
+func (q *queue) learn(o order, got int) {
+	switch {
+	case q.known && o.known && got == o.most:
+		q.there -= got
+	case q.known && o.known:
+		q.there -= o.there // what was announced meanwhile is left
+	case got < o.most && q.news == o.news:
+		q.known, q.there = true, 0
+	}
 }
 
 // release gives back what was leased for who is not there any more.

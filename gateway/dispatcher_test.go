@@ -64,6 +64,7 @@ func TestTheFirstToComeIsTheFirstToBeServed(t *testing.T) {
 		a, b, c := enter(t, d, 1, time.Minute), enter(t, d, 1, time.Minute), enter(t, d, 1, time.Minute)
 		f.add(2)
 		d.notified("f", "work")
+		d.notified("f", "work")
 		if n := []int{has(a), has(b), has(c)}; n[0] != 1 || n[1] != 1 || n[2] != -1 {
 			t.Errorf("they have %v", n)
 		}
@@ -85,14 +86,48 @@ func TestJobsAreLeasedTogetherAndSharedEvenly(t *testing.T) {
 	f := newFakeStore()
 	dispatching(t, f, func(t *testing.T, d *dispatcher) {
 		a, b, c := enter(t, d, 10, time.Minute), enter(t, d, 2, time.Minute), enter(t, d, 1, time.Minute)
-		f.asked = nil
+		f.forget(nil)
 		f.add(7)
-		d.notified("f", "work")
+		d.rescan()
 		if n := []int{has(a), has(b), has(c)}; n[0] != 4 || n[1] != 2 || n[2] != 1 {
 			t.Errorf("they have %v", n)
 		}
-		if len(f.asked) != 1 || f.asked[0] != 13 {
-			t.Errorf("asked for %v", f.asked)
+		if len(f.seen().asked) != 1 || f.seen().asked[0] != 13 {
+			t.Errorf("asked for %v", f.seen().asked)
+		}
+	})
+}
+
+func TestAsManyJobsAreAskedForAsWereAnnouncedAndThenForMore(t *testing.T) {
+	t.Parallel()
+	f := newFakeStore()
+	dispatching(t, f, func(t *testing.T, d *dispatcher) {
+		for range 10 {
+			enter(t, d, 1, time.Minute)
+		}
+		f.forget(nil)
+		f.add(4)
+		d.notified("f", "work")
+		synctest.Wait()
+		d.notified("f", "work")
+		synctest.Wait()
+		if len(f.seen().asked) != 2 || f.seen().asked[0] != 1 || f.seen().asked[1] != 1 {
+			t.Errorf("asked for %v", f.seen().asked)
+		}
+		time.Sleep(2 * surely)
+		synctest.Wait()
+		if len(f.seen().asked) != 3 || f.seen().asked[2] != 8 || f.seen().pending != 0 {
+			t.Errorf("asked for %v; %d jobs are left", f.seen().asked, f.seen().pending)
+		}
+		// What somebody else has taken is not waited for.
+		d.notified("f", "work")
+		d.notified("f", "work")
+		f.add(1)
+		synctest.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if there := d.lanes[work].there; f.seen().pending != 0 || there != 0 {
+			t.Errorf("asked for %v; %d jobs are said to be there", f.seen().asked, there)
 		}
 	})
 }
@@ -103,6 +138,7 @@ func TestALeaseIsAsLongAsAsked(t *testing.T) {
 	dispatching(t, f, func(t *testing.T, d *dispatcher) {
 		long, short := enter(t, d, 1, time.Hour), enter(t, d, 1, time.Minute)
 		f.add(2)
+		d.notified("f", "work")
 		d.notified("f", "work")
 		synctest.Wait()
 		for w, want := range map[*waiter]time.Duration{long: time.Hour, short: time.Minute} {
@@ -120,19 +156,19 @@ func TestWhoWaitsDoesNotAskTheDatabaseAgainAndAgain(t *testing.T) {
 		for range 100 {
 			enter(t, d, 1, time.Minute)
 		}
-		if len(f.asked) != 1 {
-			t.Errorf("asked %d times", len(f.asked))
+		if len(f.seen().asked) != 1 {
+			t.Errorf("asked %d times", len(f.seen().asked))
 		}
 		f.add(1) // and nobody tells
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		if len(f.asked) != 2 || f.pending != 0 {
-			t.Errorf("asked %d times, %d jobs are there, after the wakeup", len(f.asked), f.pending)
+		if len(f.seen().asked) != 2 || f.seen().pending != 0 {
+			t.Errorf("asked %d times, %d jobs are there, after the wakeup", len(f.seen().asked), f.seen().pending)
 		}
 		d.rescan()
 		synctest.Wait()
-		if len(f.asked) != 3 {
-			t.Errorf("asked %d times, after notifications may have been lost", len(f.asked))
+		if len(f.seen().asked) != 3 {
+			t.Errorf("asked %d times, after notifications may have been lost", len(f.seen().asked))
 		}
 	})
 }
@@ -143,8 +179,8 @@ func TestWhatWasLeasedForWhoHasGoneGoesToTheNextOrBack(t *testing.T) {
 	dispatching(t, f, func(t *testing.T, d *dispatcher) {
 		a, b := enter(t, d, 1, time.Minute), enter(t, d, 1, time.Minute)
 		var c *waiter
+		f.mu.Lock()
 		f.hold = func(context.Context) { // while the jobs are being leased
-			f.hold = nil
 			d.leave(a)
 			d.leave(b)
 			var err error
@@ -152,11 +188,12 @@ func TestWhatWasLeasedForWhoHasGoneGoesToTheNextOrBack(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		f.mu.Unlock()
 		f.add(2)
-		d.notified("f", "work")
+		d.rescan()
 		synctest.Wait()
-		if has(c) != 1 || f.released != 1 || len(f.leased) != 1 {
-			t.Errorf("%d released, %d leased", f.released, len(f.leased))
+		if has(c) != 1 || f.seen().released != 1 || f.seen().leased != 1 {
+			t.Errorf("%d released, %d leased", f.seen().released, f.seen().leased)
 		}
 	})
 }
@@ -186,10 +223,10 @@ func TestADatabaseThatIsAwayIsAskedAgainLater(t *testing.T) {
 		a := enter(t, d, 1, time.Minute)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := len(f.asked); n < 5 || n > 30 {
+		if n := len(f.seen().asked); n < 5 || n > 30 {
 			t.Errorf("asked %d times in a minute", n)
 		}
-		f.err = nil
+		f.forget(nil)
 		f.add(1)
 		time.Sleep(11 * time.Second)
 		if has(a) != 1 {
@@ -203,7 +240,7 @@ func TestAnErrorIsEverybodysWhoWaits(t *testing.T) {
 	f := newFakeStore()
 	dispatching(t, f, func(t *testing.T, d *dispatcher) {
 		a, b := enter(t, d, 1, time.Minute), enter(t, d, 1, time.Hour)
-		f.err = &pgconn.PgError{Code: stateUndefinedObject}
+		f.forget(&pgconn.PgError{Code: stateUndefinedObject})
 		d.notified("f", "work")
 		synctest.Wait()
 		for _, w := range []*waiter{a, b} {
@@ -214,17 +251,24 @@ func TestAnErrorIsEverybodysWhoWaits(t *testing.T) {
 	})
 }
 
+func lanes(d *dispatcher) int {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return max(len(d.lanes), len(d.channel))
+}
+
 func TestALaneIsForgottenWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
 	dispatching(t, newFakeStore(), func(t *testing.T, d *dispatcher) {
 		w := enter(t, d, 1, time.Minute)
 		time.Sleep(2 * linger)
-		if synctest.Wait(); len(d.lanes) != 1 {
+		if lanes(d) != 1 {
 			t.Error("forgotten while somebody waits")
 		}
 		d.leave(w)
 		time.Sleep(2 * linger)
-		if synctest.Wait(); len(d.lanes) != 0 || len(d.channel) != 0 {
+		if lanes(d) != 0 {
 			t.Error("not forgotten")
 		}
 		enter(t, d, 1, time.Minute)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,13 +24,32 @@ type fakeStore struct {
 	leased   map[string]bool
 	released int
 	err      error                     // of everything
-	hold     func(ctx context.Context) // called by lease, before it answers
+	hold     func(ctx context.Context) // called by the next lease, before it answers
 }
 
 func newFakeStore() *fakeStore { return &fakeStore{leased: make(map[string]bool)} }
 
 func (f *fakeStore) check(context.Context) error { return nil }
 func (f *fakeStore) close()                      {}
+
+// seen is what a test sees of it.
+type seen struct {
+	asked                     []int
+	pending, released, leased int
+}
+
+func (f *fakeStore) seen() seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return seen{slices.Clone(f.asked), f.pending, f.released, len(f.leased)}
+}
+
+// forget forgets what it was asked for so far, and fails from now on with err.
+func (f *fakeStore) forget(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked, f.err = nil, err
+}
 
 func (f *fakeStore) add(n int) {
 	f.mu.Lock()
@@ -38,8 +58,12 @@ func (f *fakeStore) add(n int) {
 }
 
 func (f *fakeStore) lease(ctx context.Context, l lane, duration time.Duration, most int) ([]*Job, error) {
-	if f.hold != nil {
-		f.hold(ctx)
+	f.mu.Lock()
+	hold := f.hold
+	f.hold = nil
+	f.mu.Unlock()
+	if hold != nil {
+		hold(ctx)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
