@@ -55,10 +55,10 @@ type store interface {
 	close()
 }
 
-var (
-	errOverloaded  = errors.New("too many requests wait for the database")
-	errNoExtension = errors.New("the extension wed_sql is not installed in this database")
-)
+// ErrNoExtension is wrapped by Run's error when there is nothing to work for.
+var ErrNoExtension = errors.New("the extension wed_sql is not installed in this database")
+
+var errOverloaded = errors.New("too many requests wait for the database")
 
 // roleError means that the gateway may not act as the role of a token.
 type roleError struct{ err error }
@@ -131,7 +131,7 @@ func (d *database) check(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look for the extension: %w", err)
 	case !extension:
-		return errNoExtension
+		return ErrNoExtension
 	case super:
 		d.log.Warn("the gateway's role is a superuser: whatever the owner of a flow has put on its table runs as such", "role", role)
 	}

@@ -228,6 +228,9 @@ func serveUntilTold(ctx context.Context, g *gateway.Gateway, listener net.Listen
 	})
 	err := g.Serve(ctx, listener, cert.config())
 	close(ended)
+	if errors.Is(err, gateway.ErrNoExtension) {
+		err = notFound(hintExtension, "%s", err)
+	}
 	return errors.Join(err, parts.Wait())
 }
 
