@@ -99,6 +99,10 @@ func attrsAny(r *http.Request, err error) []any {
 func (g *Gateway) authorized(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		who := unlimited
+		if g.cfg.Tokens == nil && (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "") {
+			// Whatever page a browser on this machine shows could send requests here.
+			return &problem{Status: http.StatusForbidden, Title: "A browser needs a token", Detail: "The gateway runs without tokens."}
+		}
 		if g.cfg.Tokens != nil {
 			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			if !strings.EqualFold(scheme, "Bearer") {

@@ -94,6 +94,11 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	if resp, _ := request(t, "POST", server.URL+lease, `{}`, "Content-Type", "text/xml"); resp.StatusCode != http.StatusUnsupportedMediaType {
 		t.Errorf("text/xml: %d", resp.StatusCode)
 	}
+	for _, header := range []string{"Origin", "Sec-Fetch-Site"} { // there are no tokens
+		if resp, _ := request(t, "POST", server.URL+lease, `{}`, header, "null"); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("from a browser: %d", resp.StatusCode)
+		}
+	}
 	for _, body := range []string{``, ` `, `{}`, `{"lease":30,"wait":0}`} {
 		if resp, _ := request(t, "POST", server.URL+lease, body); resp.StatusCode != http.StatusNoContent {
 			t.Errorf("%q: %d", body, resp.StatusCode)

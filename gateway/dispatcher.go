@@ -249,7 +249,7 @@ func (d *dispatcher) drain() {
 	close(d.ending)
 	for _, q := range d.lanes {
 		d.giveAll(q, delivery{err: errDraining})
-		q.signal()
+		q.look()
 	}
 }
 
@@ -305,10 +305,8 @@ func (d *dispatcher) lookAfter(ctx context.Context, q *queue) {
 				unsure = o.known
 				continue
 			}
-			if ctx.Err() == nil {
-				_ = sleep(ctx, backoff(dialFirst, dialLimit, failures))
-				failures++
-			}
+			d.pause(ctx, q, o.news, backoff(dialFirst, dialLimit, failures))
+			failures++
 			continue
 		}
 		if heard != nil {
@@ -322,6 +320,27 @@ func (d *dispatcher) lookAfter(ctx context.Context, q *queue) {
 			d.mu.Lock()
 			q.look() // in case a notification was lost
 			d.mu.Unlock()
+		}
+	}
+}
+
+// pause leaves the database alone for a while, unless there is a reason to look.
+func (d *dispatcher) pause(ctx context.Context, q *queue, news int, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-q.wake: // perhaps for one who has just come
+			d.mu.Lock()
+			changed := q.news != news
+			d.mu.Unlock()
+			if changed {
+				return
+			}
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }
