@@ -66,6 +66,7 @@ class Job:
         self.deadline = deadline      # by time.monotonic(); None: no limit
         self.lckid = lckid            # token of the lease, if it is leased
         self.lost = False             # the lease has ended: nothing can be written any more
+        self.wrote = False            # wed_trans() has used the job's transaction
         self._connection: Optional[Transaction] = None
 
     @property

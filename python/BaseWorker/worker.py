@@ -71,6 +71,13 @@ class Dialer:
         raise Stopped
 
 
+class Slot:
+    """Where one thread keeps its connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+
 class Scan:
     """Where the reading of the pool has got to."""
 
@@ -365,7 +372,7 @@ class BaseClass(abc.ABC):
     # What the other threads do.
 
     def __perform_jobs(self) -> None:
-        connection: Optional[Connection] = None
+        slot: Optional[Slot] = None
         # Where other processes are quicker, more jobs are tried at once.
         tries = 1
         try:
@@ -373,27 +380,33 @@ class BaseClass(abc.ABC):
                 keys = self.__hints.take(tries if self.__lease is None else 1)
                 if keys is None:
                     break
-                if connection is None or connection.lost:
-                    try:
-                        connection = self.__dialer.patiently(protocol.prepare)
-                    except Stopped:
-                        break
-                    self.__connections[threading.get_ident()] = connection
-                found = self.__take(connection, keys)
+                if slot is None:
+                    slot = Slot(self.__connect())
+                elif slot.connection.lost:
+                    slot.connection = self.__connect()
+                found = self.__take(slot, keys)
                 tries = max(tries // 2, 1) if found else min(tries * 4, protocol.TRIES)
+        except Stopped:
+            pass
         except BaseException as error:
             LOGGER.exception('a thread has ended')
             self.__fatal = error
             self.stop()
         finally:
             self.__connections.pop(threading.get_ident(), None)
-            if connection is not None:
-                connection.close()
+            if slot is not None:
+                slot.connection.close()
             self.__ended.append(threading.get_ident())
             self.__wake()
 
-    def __take(self, connection: Connection, keys: List[Key]) -> bool:
+    def __connect(self) -> Connection:
+        connection = self.__dialer.patiently(protocol.prepare)
+        self.__connections[threading.get_ident()] = connection
+        return connection
+
+    def __take(self, slot: Slot, keys: List[Key]) -> bool:
         """Claims one of the jobs, and performs it. Whether there was one to claim."""
+        connection = slot.connection
         try:
             job = self.__claim(connection, keys)
         except self.__driver.error as error:
@@ -414,7 +427,7 @@ class BaseClass(abc.ABC):
         i = keys.index(job.key)
         self.__hints.done(Outcome.GONE, *keys[:i])
         self.__hints.give_back(keys[i + 1:])
-        self.__hints.done(self.__perform(connection, job), job.key)
+        self.__hints.done(self.__perform(slot, job), job.key)
         return True
 
     def __claim(self, connection: Connection, keys: List[Key]) -> Optional[Job]:
@@ -427,17 +440,18 @@ class BaseClass(abc.ABC):
             self.__wake()  # for its heartbeat
         return job
 
-    def __perform(self, connection: Connection, job: Job) -> Outcome:
+    def __perform(self, slot: Slot, job: Job) -> Outcome:
         begun = time.monotonic()
         error: Optional[Exception] = None
         try:
-            outcome = self.__transition(connection, job)
+            outcome = self.__transition(slot, job)
         except Exception as e:  # whatever wed_trans() raises is the job's failure
             error = e
-            outcome = self.__judge(connection, job, e)
+            outcome = self.__judge(slot.connection, job, e)
         finally:
             self.__current.job = None
             job._connection = None
+        connection = slot.connection
         if outcome is not Outcome.COMPLETED:
             self.__roll_back(connection)
         if job.lckid is not None:
@@ -451,9 +465,10 @@ class BaseClass(abc.ABC):
             outcome = self.__give_back(connection, job, outcome)
         return outcome
 
-    def __transition(self, connection: Connection, job: Job) -> Outcome:
+    def __transition(self, slot: Slot, job: Job) -> Outcome:
         payload = Payload(job)
-        job._connection = Transaction(connection, lambda: self.__begin(connection, job))
+        connection = slot.connection
+        job._connection = Transaction(connection, lambda: self.__begin_writing(connection, job))
         self.__current.job = job
         state = self.wed_trans(payload)
         job._connection = None
@@ -470,12 +485,17 @@ class BaseClass(abc.ABC):
             self.__check_time(job)
             connection.execute('commit')
         else:
-            self.__complete(connection, job, state)
+            self.__complete(slot, job, state)
         return Outcome.COMPLETED
 
     def __begin(self, connection: Connection, job: Job) -> None:
         if job.lckid is not None and not connection.in_transaction:
             connection.execute('begin isolation level read committed read write')
+
+    def __begin_writing(self, connection: Connection, job: Job) -> None:
+        if not job.wrote:
+            self.__begin(connection, job)
+            job.wrote = True
 
     def __check_time(self, job: Job) -> None:
         if self.__aborted.is_set():
@@ -483,24 +503,26 @@ class BaseClass(abc.ABC):
         if job.remaining() == 0.0:
             raise TimeoutError("the job's time is up")
 
-    def __complete(self, connection: Connection, job: Job, state: protocol.State) -> None:
-        """Completes a leased job. What lost a race is tried again, unless wed_trans()
-        has written something that is gone by then."""
+    def __complete(self, slot: Slot, job: Job, state: protocol.State) -> None:
+        """Completes a leased job. What lost a race or the connection is tried again,
+        unless wed_trans() has written something that is gone by then."""
         attempt = 0
         while True:
             if self.__aborted.is_set():
                 raise RuntimeError('the worker was aborted')
-            with_rows = connection.in_transaction
+            if slot.connection.lost and not job.wrote:
+                slot.connection = self.__connect()
+            connection = slot.connection
             self.__begin(connection, job)
             try:
                 protocol.complete(connection, job, state)
                 connection.execute('commit')
                 return
             except self.__driver.error as error:
-                if (with_rows or connection.lost or attempt == 8 or job.lost
-                        or protocol.OUTCOMES.get(self.__driver.sqlstate(error)) is not Outcome.SOON):
+                soon = connection.lost or protocol.OUTCOMES.get(self.__driver.sqlstate(error)) is Outcome.SOON
+                if job.wrote or job.lost or attempt == 8 or not soon:
                     raise
-            connection.execute('rollback')
+            self.__roll_back(connection)
             time.sleep(backoff(0.02, 1, attempt))
             attempt += 1
 
