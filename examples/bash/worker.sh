@@ -167,6 +167,7 @@ take() {
 	fi || return
 	read -r found wid tgid lckid <<<"$answer"
 	((found == 1)) || return 1
+	[[ -n $lckid ]] && in_transaction='' || in_transaction=1
 	# Until the lock was taken the job may have been completed, and fired anew: what counts is a look under it.
 	read_job || return
 	read -r found seconds json <<<"$answer"
@@ -234,7 +235,7 @@ complete() {
 	local state
 	state=$(literal "$output")
 	[[ -z $lease || -n $to ]] || { connect && read_job; } || return
-	[[ -z $lease ]] || ask 'begin isolation level read committed read write;' || return
+	[[ -z $lease ]] || { in_transaction=1 && ask 'begin isolation level read committed read write;'; } || return
 	ask "select $state::jsonb::text as state, 1 / (jsonb_typeof($state::jsonb) = 'object')::integer as ignored \\gset job_" ||
 		return
 	write || return
@@ -249,7 +250,7 @@ settle() {
 		say "wid $wid, tgid $tgid: lost the connection, will look at it again"
 		return
 	fi
-	ask 'rollback;'
+	[[ -z $in_transaction ]] || ask 'rollback;'
 	put_off="${put_off:+$put_off, }($wid, $tgid)"
 }
 

@@ -175,7 +175,7 @@ class Worker {
         job = await this.take(slot.client);
       } catch (error) {
         this.say(`could not take a job: ${error.message}`);
-        await rollBack(slot.client);
+        if (!this.lease) await rollBack(slot.client);
         await this.pause(backoff(100, 1000, 3));
         continue;
       }
@@ -219,7 +219,7 @@ class Worker {
         order by j.version desc limit 1`, [wid, tgid, this.transition, lckid]);
       if (rows.length > 0) return { flow: this.flow, begun, ...rows[0] };
     }
-    await rollBack(client);
+    if (!this.lease) await rollBack(client);
     return undefined;
   }
 
@@ -301,7 +301,10 @@ class Worker {
   // Writes the new state, by the type of each attribute, on the row as it then is.
   async complete(client, job, state) {
     if (this.lease) {
-      if (!job.wrote) await client.query('begin isolation level read committed read write');
+      if (!job.wrote) {
+        job.wrote = true;
+        await client.query('begin isolation level read committed read write');
+      }
       await client.query('select wed_sql.complete($1, $2, $3, $4, $5::jsonb)',
         [this.flow, job.wid, job.tgid, job.lckid, JSON.stringify(state)]);
     } else {
@@ -323,7 +326,7 @@ class Worker {
 
   // What becomes of a job that was not completed.
   async settle(client, job, what, key, { outcome, error }) {
-    await rollBack(client);
+    if (job.wrote) await rollBack(client);
     if (outcome === 'gone') {
       this.putOff.delete(key);
       this.chat(what, `not to be had any more: ${error.message}`);

@@ -28,18 +28,18 @@ class Figure3(unittest.TestCase):
         server.close()
         cls.server = workers.Server('aaa')
         cls.server.rows('create extension wed_sql')
-        cls.server.rows("grant execute on function wed_sql.create_flow(name) to aaa; grant create on database aaa to aaa")
+        cls.server.rows("grant execute on function wed_sql.create_flow(text), wed_sql.drop_flow(text) to aaa; grant create on database aaa to aaa")
 
     @classmethod
     def tearDownClass(cls):
         cls.server.rows('drop extension wed_sql cascade; drop schema if exists one, other cascade')
         cls.server.close()
-        workers_server = workers.Server('postgres')
-        workers_server.until('the slot is free',
-                             "select not exists (select from pg_replication_slots where active and database = 'aaa')")
-        workers_server.rows('drop database aaa with (force)')
-        workers_server.rows('drop role aaa')
-        workers_server.close()
+        server = workers.Server('postgres')
+        server.until('the slot is free',
+                     "select not exists (select from pg_replication_slots where active and database = 'aaa')")
+        server.rows('drop database aaa with (force)')
+        server.rows('drop role aaa')
+        server.close()
 
     def test_is_that_of_the_paper(self):
         with open(FIGURE_3, 'rb') as file:

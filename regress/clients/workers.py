@@ -163,8 +163,9 @@ class Worker:
         self.reader.start()
 
     def _read(self):
-        for line in self.process.stdout:
-            self.log.append(line)
+        with self.process.stdout as output:
+            for line in output:
+                self.log.append(line)
 
     def send(self, number):
         self.process.send_signal(number)
