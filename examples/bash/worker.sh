@@ -306,6 +306,20 @@ check() {
 		problem="there is no flow $flow in this database"
 		return 1
 	}
+	# A worker role does not see the rules, but knows its own transitions.
+	ask "select v is not null as granted, coalesce($transition_text = any (v), false) as mine
+		from wed_sql.visible_transitions($(literal "$table")::regclass) v \\gset flow_" flow_granted flow_mine || return
+	[[ $answer != 't f' ]] || {
+		problem="this role may not perform $transition in flow $flow: see wed_sql.grant_worker"
+		return 1
+	}
+	[[ $answer != f* || $transition == _EXCPT ]] || {
+		ask "select exists (select from $(name "$flow").wed_trig where trname = $transition_text) as fires \\gset flow_" flow_fires || return
+		[[ $answer == t ]] || {
+			problem="no rule of flow $flow fires $transition"
+			return 1
+		}
+	}
 }
 
 connect && check || {

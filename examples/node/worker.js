@@ -43,7 +43,12 @@ class Worker {
   // Performs jobs until stop() is called; then finishes what is running.
   async run() {
     this.listener = await this.connect(true);
-    await this.check();
+    try {
+      await this.check();
+    } catch (error) {
+      await hangUp(this.listener);
+      throw error;
+    }
     this.chat(`worker for ${this.transition} of ${this.flow} started`);
     const timer = setInterval(() => this.wake(), this.wakeup * 1000);
     const loops = Array.from({ length: this.jobs }, () => this.loop());
@@ -125,6 +130,15 @@ class Worker {
   async check() {
     const { rows } = await this.listener.query('select to_regclass($1) is not null as there', [this.pool]);
     if (!rows[0].there) throw new Error(`there is no flow ${this.flow} in this database`);
+    // a worker role does not see the rules, but knows its own transitions
+    const { rows: [{ granted }] } = await this.listener.query('select wed_sql.visible_transitions($1::regclass) as granted', [this.table]);
+    if (granted && !granted.includes(this.transition)) {
+      throw new Error(`this role may not perform ${this.transition} in flow ${this.flow}: see wed_sql.grant_worker`);
+    }
+    if (!granted && this.transition !== '_EXCPT') {
+      const { rowCount } = await this.listener.query(`select from ${quote(this.flow)}.wed_trig where trname = $1`, [this.transition]);
+      if (rowCount === 0) throw new Error(`no rule of flow ${this.flow} fires ${this.transition}`);
+    }
   }
 
   // Keeps the notifications coming.

@@ -10,7 +10,7 @@ import argparse
 import logging
 import time
 
-from BaseWorker import BaseClass
+from BaseWorker import BaseClass, WorkerError
 
 
 class Recorder(BaseClass):
@@ -53,6 +53,8 @@ def main():
         worker.run()
     except KeyboardInterrupt:
         pass
+    except WorkerError as error:
+        parser.exit(1, f'error: {error}\n')
 
 
 if __name__ == '__main__':

@@ -32,12 +32,9 @@ class Figure3(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.rows('drop extension wed_sql cascade; drop schema if exists one, other cascade')
         cls.server.close()
+        workers.drop_database('aaa')
         server = workers.Server('postgres')
-        server.until('the slot is free',
-                     "select not exists (select from pg_replication_slots where active and database = 'aaa')")
-        server.rows('drop database aaa with (force)')
         server.rows('drop role aaa')
         server.close()
 

@@ -15,6 +15,7 @@ import traceback
 import unittest
 
 import psycopg2
+import psycopg2.errors
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 PYTHON = '/usr/bin/python3'
@@ -225,9 +226,20 @@ def set_up_database():
     server.close()
 
 
+def drop_extension(server):
+    """The engine may be at work in the same tables: one of the two gives way."""
+    late = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return server.rows('drop extension if exists wed_sql cascade')
+        except psycopg2.errors.DeadlockDetected:
+            if time.monotonic() > late:
+                raise
+
+
 def drop_database(name=DATABASE):
     server = Server(name)
-    server.rows('drop extension wed_sql cascade')
+    drop_extension(server)
     server.close()
     server = Server('postgres')
     server.until('the slot is free', 'select not exists (select from pg_replication_slots where active and database = %s)', name)
