@@ -330,7 +330,7 @@ connect && check || {
 chat "worker for $transition of $flow started"
 failures=0
 while ((signals == 0)); do
-	((SECONDS - put_off_at < ${wakeup%.*} + 1)) || put_off='' put_off_at=$SECONDS
+	((SECONDS - put_off_at < 10#${wakeup%.*} + 1)) || put_off='' put_off_at=$SECONDS
 	news=
 	take
 	case $? in

@@ -177,7 +177,7 @@ class Worker {
   // Jobs.
 
   async loop() {
-    const slot = { client: undefined };
+    const slot = { client: undefined, failures: 0 };
     while (!this.stopping) {
       if (!slot.client || slot.client.isLost) {
         slot.client = await this.reconnect(false);
@@ -190,9 +190,11 @@ class Worker {
       } catch (error) {
         this.say(`could not take a job: ${error.message}`);
         if (!this.lease) await rollBack(slot.client);
-        await this.pause(backoff(100, 1000, 3));
+        await this.pause(backoff(100, 15000, slot.failures));
+        slot.failures += 1;
         continue;
       }
+      slot.failures = 0;
       if (job) {
         this.wake(); // there may be more
         await this.perform(slot, job);

@@ -133,6 +133,8 @@ class BaseClass(abc.ABC):
         self.__leases_lock = threading.Lock()
         self.__connections: Dict[int, Connection] = {}
         self.__ended: List[int] = []  # threads
+        self.__flows: List[str] = []  # those to serve, if none is named
+        self.__flows_known_until = 0.0
         self.__current = threading.local()
         self.__signals: List[int] = []
         self.__fatal: Optional[BaseException] = None
@@ -271,23 +273,26 @@ class BaseClass(abc.ABC):
 
     def __notified(self, listener: Connection, key: Key) -> None:
         if self.__flow is None:
-            # Anybody may name a schema in a notification. What is no flow is not touched.
-            if key.flow not in self.__flows:
-                self.__flows = protocol.flows(listener, self.__trname)
+            # Anybody may name a schema in a notification. What is no flow is not touched; what is too new to be known
+            # is looked up, but not as often as somebody likes.
+            if key.flow not in self.__flows and time.monotonic() >= self.__flows_known_until:
+                self.__look_for_flows(listener)
             if key.flow not in self.__flows:
                 return
         elif key.flow != self.__flow:
             return
         self.__hints.notified(key)
 
-    __flows: List[str] = []
+    def __look_for_flows(self, listener: Connection) -> None:
+        self.__flows = protocol.flows(listener, self.__trname)
+        self.__flows_known_until = time.monotonic() + 1
 
     def __read_pool(self, listener: Connection) -> None:
         if self.__hints.take_overflown():
             self.__scan.due = 0
         if time.monotonic() >= self.__scan.due and self.__hints.is_low():
             if self.__flow is None:
-                self.__flows = protocol.flows(listener, self.__trname)
+                self.__look_for_flows(listener)
             self.__scan.begin(self.__flows if self.__flow is None else [self.__flow])
         for flow, place in list(self.__scan.places.items()):
             if not self.__hints.is_low():

@@ -48,16 +48,16 @@ class Workers(WorkerTest):
             for transition in RESULTS:
                 start(transition)
                 start(transition)
-            flow.insert(10)
-            for n in range(8):
+            flow.insert(8)
+            for n in range(6):
                 flow.server.until('a job is done', 'select count(*) > %s from public.done where flow = %s', 3 * n, flow.name)
                 victim = random.choice([worker for worker in flow.workers if worker.process.poll() is None])
                 victim.kill()
                 start(victim.command[victim.command.index('-t' if '-t' in victim.command else '--transition') + 1])
             flow.until_all_final()
-            self.assertEqual(flow.done(), 3 * 10)
-            self.assertEqual(flow.server.value('select count(*) from wed_trace'), 4 * 10)
-            self.assertEqual(flow.server.value("select count(*) from wed_trace where status = 'F'"), 10)
+            self.assertEqual(flow.done(), 3 * 8)
+            self.assertEqual(flow.server.value('select count(*) from wed_trace'), 4 * 8)
+            self.assertEqual(flow.server.value("select count(*) from wed_trace where status = 'F'"), 8)
         self.each(FIGURE_2, test)
 
     def test_sigterm(self):
@@ -115,7 +115,7 @@ class Workers(WorkerTest):
         """A lease is extended as long as the work takes: there is one attempt, and it succeeds."""
         def test(flow):
             flow.insert()
-            flow.start(pause=2.5 * workers.LEASE)
+            flow.start(pause=2 * workers.LEASE)
             flow.until_all_final()
             self.assertEqual(flow.server.rows("select event from wed_event"), [('leased',)])
         self.each(ONE_STEP.format(timeout='1 min'), test, [kind for kind in KINDS if kind.leased], len(KINDS))
