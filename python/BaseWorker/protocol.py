@@ -28,6 +28,8 @@ OUTCOMES = {
     '55P03': Outcome.SOON,
 }
 
+MISSING = {'42P01', '3F000'}  # no such table or schema: the flow was dropped
+
 # What a schema is when it is a flow: nobody but the extension's owner can make it look so.
 FLOWS = """
     select n.nspname

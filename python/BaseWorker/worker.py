@@ -302,6 +302,8 @@ class BaseClass(abc.ABC):
             except self.__driver.error as error:
                 if listener.lost:
                     raise
+                if self.__driver.sqlstate(error) in protocol.MISSING:
+                    self.__refuse_if_gone(listener, flow)
                 # The next scan looks again; other flows are not held up.
                 LOGGER.warning('could not read the jobs of flow %s: %s', flow, one_line(error))
                 found, after = [], None
@@ -310,6 +312,11 @@ class BaseClass(abc.ABC):
                 del self.__scan.places[flow]
             else:
                 self.__scan.places[flow] = after
+
+    def __refuse_if_gone(self, listener: Connection, flow: str) -> None:
+        """Ends a worker that was told to serve a flow which is not there any more."""
+        if flow == self.__flow and flow not in protocol.flows(listener, self.__trname):
+            raise WorkerError(f'flow {flow} is gone')
 
     def __until_next(self) -> float:
         if self.__stopping.is_set():
@@ -419,7 +426,8 @@ class BaseClass(abc.ABC):
                 LOGGER.warning('lost the connection: %s', one_line(error))
                 self.__hints.done(Outcome.SOON, *keys)
             else:
-                outcome = protocol.OUTCOMES.get(self.__driver.sqlstate(error), Outcome.FAILED)
+                state = self.__driver.sqlstate(error)
+                outcome = Outcome.GONE if state in protocol.MISSING else protocol.OUTCOMES.get(state, Outcome.FAILED)
                 if outcome is Outcome.FAILED:
                     LOGGER.error('could not take a job: %s', one_line(error))
                 self.__roll_back(connection)

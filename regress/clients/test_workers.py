@@ -102,6 +102,18 @@ class Workers(WorkerTest):
             self.assertEqual(flow.done(), 1)
         self.each(ONE_STEP.format(timeout='1 min'), test)
 
+    def test_dropped_flow(self):
+        """A worker that was told to serve a flow ends when that is dropped."""
+        def test(flow):
+            flow.insert()
+            worker = flow.start(wakeup=0.2)
+            flow.until_all_final()
+            flow.server.rows('select wed_sql.drop_flow(%s)', flow.name)
+            self.assertEqual(worker.wait(), 1)
+            worker.reader.join()
+            self.assertIn(f'error: flow {flow.name} is gone\n', worker.log)
+        self.each(ONE_STEP.format(timeout='1 min'), test, [kind for kind in KINDS if kind.name in ('python', 'psycopg')])
+
     def test_timeout(self):
         """What takes longer than its time is not done, and counts as a failure."""
         def test(flow):
