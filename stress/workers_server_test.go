@@ -160,6 +160,29 @@ func (f *fleet) start(m *member) {
 	})
 }
 
+// awaitReady waits until a member would take notice of SIGTERM: it has started then.
+func (f *fleet) awaitReady(m *member) {
+	f.Helper()
+	for deadline := time.Now().Add(time.Minute); !catches(m.cmd.Process.Pid, syscall.SIGTERM); time.Sleep(time.Millisecond) {
+		f.check()
+		if time.Now().After(deadline) {
+			f.Fatalf("a worker (%s, %s) does not start:\n%s", m.kind.name, m.transition, m.output)
+		}
+	}
+}
+
+// catches reports whether a process has a handler of a signal.
+func catches(pid int, s syscall.Signal) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	_, mask, _ := strings.Cut(string(status), "\nSigCgt:\t")
+	mask, _, _ = strings.Cut(mask, "\n")
+	caught, err := strconv.ParseUint(mask, 16, 64)
+	return err == nil && caught&(1<<(s-1)) != 0
+}
+
 // kill kills a member, its children included, and starts it again.
 func (f *fleet) kill(m *member) {
 	f.Helper()
@@ -200,6 +223,7 @@ func (f *fleet) killWhileDriving(ctx context.Context, conn *pgx.Conn, kills int)
 			execute(ctx, f.T, conn, "insert into "+workersFlow+".wed_flow select from generate_series(1, $1)", inProgress-under)
 			started += inProgress - under
 		}
+		f.awaitReady(order[0])
 		// Not what is waited for, but when the blow falls.
 		time.Sleep(rand.N(2 * killPause))
 		f.kill(order[0])
@@ -211,6 +235,9 @@ func (f *fleet) killWhileDriving(ctx context.Context, conn *pgx.Conn, kills int)
 // stop has all of them finish, as an operator would.
 func (f *fleet) stop() {
 	f.Helper()
+	for _, m := range f.members {
+		f.awaitReady(m)
+	}
 	for _, m := range f.members {
 		_ = syscall.Kill(m.cmd.Process.Pid, syscall.SIGTERM)
 	}
