@@ -1,0 +1,144 @@
+package layered
+
+import (
+	"cmp"
+	"slices"
+)
+
+// breakCycles says which edges are to point up so that the others have no cycle.
+func breakCycles(nodes []Node, edges []Edge) []bool {
+	out := make([][]int, len(nodes))
+	for i, e := range edges {
+		out[e.From] = append(out[e.From], i)
+	}
+	for _, list := range out {
+		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(edges[b].Weight, edges[a].Weight) })
+	}
+	up := make([]bool, len(edges))
+	const (
+		unseen = iota
+		open
+		done
+	)
+	state := make([]int, len(nodes))
+	var visit func(n int)
+	visit = func(n int) {
+		state[n] = open
+		for _, i := range out[n] {
+			e := edges[i]
+			switch {
+			case e.From == e.To:
+			case nodes[e.To].Rank == First || nodes[e.From].Rank == Last:
+				up[i] = true
+			case state[e.To] == open:
+				up[i] = true
+			case state[e.To] == unseen:
+				visit(e.To)
+			}
+		}
+		state[n] = done
+	}
+	for _, rank := range []Rank{First, Anywhere, Last} {
+		for n := range nodes {
+			if nodes[n].Rank == rank && state[n] == unseen {
+				visit(n)
+			}
+		}
+	}
+	return up
+}
+
+// ends returns the upper and the lower node of an edge.
+func (g *grid) ends(i int) (upper, lower int) {
+	if g.up[i] {
+		return g.edges[i].To, g.edges[i].From
+	}
+	return g.edges[i].From, g.edges[i].To
+}
+
+// rank assigns each node a layer: as high as its edges allow, then down to where
+// they are shorter.
+func (g *grid) rank() []int {
+	rank := make([]int, len(g.nodes))
+	for range g.nodes { // the longest path has no more edges than there are nodes
+		changed := false
+		for i, e := range g.edges {
+			if e.From == e.To {
+				continue
+			}
+			u, l := g.ends(i)
+			if rank[l] < rank[u]+1 {
+				rank[l] = rank[u] + 1
+				changed = true
+			}
+		}
+		if !changed {
+			break
+		}
+	}
+	g.pinLast(rank)
+	for range len(g.nodes) {
+		if !g.shorten(rank) {
+			break
+		}
+	}
+	g.pinLast(rank)
+	if len(rank) > 0 {
+		top := slices.Min(rank)
+		for i := range rank {
+			rank[i] -= top
+		}
+	}
+	return rank
+}
+
+// pinLast moves what is to be in the bottom layer there.
+func (g *grid) pinLast(rank []int) {
+	bottom := 0
+	for i := range g.nodes {
+		bottom = max(bottom, rank[i])
+	}
+	for i := range g.nodes {
+		if g.nodes[i].Rank == Last {
+			rank[i] = bottom
+		}
+	}
+}
+
+// shorten moves each node to where its edges are the shortest, and reports
+// whether any has moved.
+func (g *grid) shorten(rank []int) (moved bool) {
+	for n := range g.nodes {
+		if g.nodes[n].Rank != Anywhere {
+			continue
+		}
+		highest, lowest, pull := 0, -1, 0
+		for i, e := range g.edges {
+			if e.From == e.To {
+				continue
+			}
+			u, l := g.ends(i)
+			switch n {
+			case l:
+				highest = max(highest, rank[u]+1)
+				pull--
+			case u:
+				if lowest < 0 || rank[l]-1 < lowest {
+					lowest = rank[l] - 1
+				}
+				pull++
+			}
+		}
+		to := rank[n]
+		switch {
+		case pull > 0 && lowest >= 0:
+			to = lowest
+		case pull < 0:
+			to = highest
+		}
+		if to != rank[n] {
+			rank[n], moved = to, true
+		}
+	}
+	return moved
+}
