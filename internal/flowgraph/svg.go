@@ -18,6 +18,7 @@ const (
 	markGap  = 12.0
 	gridGap  = 22.0
 	gridWide = 900.0
+	portRoom = 12.0 // that each arrow takes at a side of a node
 )
 
 var (
@@ -223,6 +224,7 @@ func (g *Graph) layout(sizes []layered.Size) layered.Layout {
 			continue
 		}
 		joined[i] = len(nodes)
+		sizes[i].Width = max(sizes[i].Width, portRoom*float64(g.mostArrows(n.Key)))
 		node := layered.Node{Width: sizes[i].Width, Height: sizes[i].Height}
 		switch n.Kind {
 		case Start:
@@ -266,6 +268,20 @@ func (g *Graph) layout(sizes []layered.Size) layered.Layout {
 	}
 	l.Nodes = all
 	return l
+}
+
+// mostArrows is the number of arrows that begin at a node, or of those that end there.
+func (g *Graph) mostArrows(k Key) int {
+	out, in := 0, 0
+	for _, a := range g.Arrows {
+		if a.From == k {
+			out++
+		}
+		if a.To == k {
+			in++
+		}
+	}
+	return max(out, in)
 }
 
 // move moves a layout.

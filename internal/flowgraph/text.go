@@ -41,6 +41,9 @@ func (n *Node) counts() string {
 	case n.Stat == nil:
 		return ""
 	}
+	if n.Stat.Done+n.Stat.Working+n.Stat.Waiting+n.Stat.Failed == 0 {
+		return ""
+	}
 	list := []string{fmt.Sprintf("%d done", n.Stat.Done)}
 	for _, c := range []struct {
 		n    int64
@@ -221,7 +224,7 @@ func (g *Graph) caption() []string {
 	var lines []string
 	r := g.Read
 	if r.States == 0 {
-		lines = append(lines, "Drawn from its rules alone: there is no history"+since(r.Since)+".")
+		lines = append(lines, "Drawn from its rules alone: there is no history"+since(r.Since)+", so what workers write is not known.")
 	} else {
 		what := fmt.Sprintf("Drawn from its rules and %s of %s, %s", plural(r.States, "state"), plural(r.Instances, "instance"),
 			picture.Span(r.From, r.To))

@@ -35,7 +35,7 @@ func (g *grid) assignX() {
 	wish := make([]float64, len(g.items))
 	weight := make([]float64, len(g.items))
 	for round := range rounds {
-		g.wishes(wish, weight, round < rounds/3)
+		g.wishes(wish, weight, 3*round/rounds)
 		for k := range g.layers {
 			l := k
 			if round%2 == 1 {
@@ -54,12 +54,19 @@ func (g *grid) assignX() {
 	}
 }
 
-// wishes says where each item would be if it were alone. At first the parts of
-// a long edge follow each other; then they want to be where the whole is.
-func (g *grid) wishes(wish, weight []float64, loose bool) {
+// wishes says where each item would be if it were alone: between those that it
+// is joined with. From the second phase on, the parts of an edge want to be
+// below each other; in the third, nodes no longer move, and an edge that can do
+// without a bend wants to be where it need not have one.
+func (g *grid) wishes(wish, weight []float64, phase int) {
 	for i := range g.items {
-		wish[i], weight[i] = g.items[i].x, 0.1
-		near := slices.Concat(g.items[i].above, g.items[i].below)
+		it := &g.items[i]
+		wish[i], weight[i] = it.x, 0.1
+		if phase == 2 && it.node >= 0 {
+			weight[i] = 40
+			continue
+		}
+		near := slices.Concat(it.above, it.below)
 		if len(near) == 0 {
 			continue
 		}
@@ -69,18 +76,28 @@ func (g *grid) wishes(wish, weight []float64, loose bool) {
 		}
 		wish[i], weight[i] = sum/float64(len(near)), float64(len(near))
 	}
-	if loose {
+	if phase == 0 {
 		return
 	}
 	for _, chain := range g.chains {
 		if len(chain) == 0 {
 			continue
 		}
+		inner := chain[1 : len(chain)-1]
 		sum := 0.0
-		for _, i := range chain {
+		for _, i := range inner {
 			sum += g.items[i].x
 		}
-		for _, i := range chain[1 : len(chain)-1] {
+		middle := sum / float64(len(inner))
+		for _, end := range []int{chain[0], chain[len(chain)-1]} {
+			if phase == 1 {
+				sum += g.items[end].x
+				continue
+			}
+			room := max(g.items[end].left-portEnd, 0)
+			sum += min(max(middle, g.items[end].x-room), g.items[end].x+room)
+		}
+		for _, i := range inner {
 			wish[i], weight[i] = sum/float64(len(chain)), 4
 		}
 	}

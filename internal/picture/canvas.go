@@ -109,6 +109,12 @@ func (c *Canvas) Icon(class string, icon Icon, x, y float64) {
 	fmt.Fprintf(&c.body, `<path class="icon %s" transform="translate(%s,%s)" d="%s"/>`+"\n", class, Num(x), Num(y), icon)
 }
 
+// IconAround draws a sign around a place, larger or smaller.
+func (c *Canvas) IconAround(class string, icon Icon, x, y, scale float64) {
+	fmt.Fprintf(&c.body, `<path class="icon %s" transform="translate(%s,%s) scale(%s)" d="%s"/>`+"\n",
+		class, Num(x-6*scale), Num(y-6*scale), strconv.FormatFloat(scale, 'f', -1, 64), icon)
+}
+
 // Document returns the picture.
 func (c *Canvas) Document(title, description string, size layered.Size, style string) []byte {
 	var b bytes.Buffer

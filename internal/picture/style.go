@@ -5,17 +5,17 @@ import "strings"
 // A picture's colours, by the role that they play. On the lighter grounds,
 // writing has a contrast of at least 4.5 to them, and lines of 3.
 type palette struct {
-	paper, card, ink, muted, line, accent, good, bad, warn, shade, badShade string
+	paper, card, ink, muted, line, accent, good, bad, warn, shade, badShade, soft string
 }
 
 var (
 	light = palette{
 		paper: "#ffffff", card: "#f5f7fa", ink: "#1b2129", muted: "#57606d", line: "#7a8594", accent: "#0b5cad",
-		good: "#14713a", bad: "#b3261e", warn: "#8a5a00", shade: "#e9edf2", badShade: "#fbe9e7",
+		good: "#14713a", bad: "#b3261e", warn: "#8a5a00", shade: "#e9edf2", badShade: "#fbe9e7", soft: "#cfe2f7",
 	}
 	dark = palette{
 		paper: "#11151b", card: "#1b222c", ink: "#e8edf3", muted: "#a5b0be", line: "#76828f", accent: "#6db3f8",
-		good: "#5cc98a", bad: "#ff8a80", warn: "#e3b341", shade: "#252e3a", badShade: "#3b1f21",
+		good: "#5cc98a", bad: "#ff8a80", warn: "#e3b341", shade: "#252e3a", badShade: "#3b1f21", soft: "#1f3a57",
 	}
 )
 
@@ -55,5 +55,5 @@ func Style(rules string) string {
 func (p palette) apply(rules string) string {
 	return strings.NewReplacer(
 		"BADSHADE", p.badShade, "PAPER", p.paper, "CARD", p.card, "INK", p.ink, "MUTED", p.muted, "LINE", p.line, "ACCENT", p.accent,
-		"GOOD", p.good, "BAD", p.bad, "WARN", p.warn, "SHADE", p.shade).Replace(rules)
+		"GOOD", p.good, "BAD", p.bad, "WARN", p.warn, "SHADE", p.shade, "SOFT", p.soft).Replace(rules)
 }
