@@ -8,8 +8,8 @@ import (
 
 const day = 24 * time.Hour
 
-// Duration writes a time as a person says it, with two or three digits: 850 µs,
-// 1.2 s, 3 min 20 s, 5 h 10 min, 3.5 d.
+// Duration writes a time as a person says it, with two digits, or as many as
+// there are before the point: 850 µs, 1.2 s, 3 min 20 s, 5 h 10 min.
 func Duration(d time.Duration) string {
 	if d < 0 {
 		return "-" + Duration(-d)
@@ -35,7 +35,7 @@ func Duration(d time.Duration) string {
 	return strconv.FormatFloat(math.Round(d.Hours()/24), 'f', -1, 64) + " d"
 }
 
-// digits writes a number below 1000 with two digits, or as many as it has before the point.
+// digits writes a number below 1000.
 func digits(f float64) string {
 	if f < 9.95 {
 		return strconv.FormatFloat(math.Round(f*10)/10, 'f', -1, 64)

@@ -77,7 +77,7 @@ func (l *Life) SVG() []byte {
 	width = max(width, margin+headFont.Width(head))
 	d.c.Text("head", margin, margin+18, head)
 	y := margin + 38
-	for _, s := range plainFont.Wrap(caption, max(width-margin, 640), 4) {
+	for _, s := range plainFont.Wrap(caption, max(width-margin, 760), 4) {
 		d.c.Text("muted", margin, y, s)
 		width = max(width, margin+plainFont.Width(s))
 		y += 17
@@ -225,8 +225,13 @@ func (d *drawing) drawLanes() {
 			for _, b := range l.Bars {
 				d.drawBar(&l, b, d.ys[i])
 			}
+			for _, b := range l.Bars {
+				d.drawEnd(b, d.ys[i])
+			}
 			for _, e := range l.Marks {
-				d.drawMark(&l, e, d.ys[i])
+				if e.What != "leased" { // its bar begins there
+					d.drawMark(&l, e, d.ys[i])
+				}
 			}
 		})
 	}
@@ -258,13 +263,19 @@ func (d *drawing) drawBar(l *Lane, b Bar, y float64) {
 		} else {
 			d.c.Rect(class, r, 2)
 		}
-		switch {
-		case base(b.Sort) == 0 && b.End == "done":
-			d.c.Circle("done", to, y+barHeight/2, 4)
-		case base(b.Sort) == 0 && (b.End == "withdrawn" || b.End == "cancelled"):
-			d.c.Icon("ink", picture.Leave, to-6, y)
-		}
 	})
+}
+
+// drawEnd draws how what pended ended.
+func (d *drawing) drawEnd(b Bar, y float64) {
+	x, y := d.x(b.To), y+float64(b.Row)*rowHeight+rowHeight/2
+	switch {
+	case base(b.Sort) == 1 || b.Open:
+	case b.End == "done":
+		d.c.Circle("done", x, y, 4)
+	case b.End == "withdrawn" || b.End == "cancelled":
+		d.c.Icon("ink", picture.Leave, x-6, y-6)
+	}
 }
 
 // barTitle says what a bar shows.
@@ -343,8 +354,6 @@ func (d *drawing) drawMark(l *Lane, e Event, y float64) {
 		case e.What == "released":
 			d.c.Circle("due", x, y, 7.5)
 			d.c.IconAround("accent", picture.Back, x, y, 0.75)
-		case e.What == "leased":
-			d.c.Line("icon ink", x, y-8, x, y+8)
 		default: // of signals
 			d.c.Circle("due", x, y, 7.5)
 			d.c.IconAround("accent", picture.Signal, x, y, 0.75)
@@ -444,40 +453,59 @@ func (d *drawing) stateTitle(s *State) string {
 // drawAxis draws the time below the lanes, and its breaks across them.
 func (d *drawing) drawAxis() (bottom float64) {
 	y := d.end + 6
-	shownDate, right := "", math.Inf(-1)
+	var taken []layered.Rect // of what is written in the first row
+	for i, b := range d.axis.broken {
+		if b {
+			length := d.axis.times[i+1].Sub(d.axis.times[i])
+			middle := d.left + (d.axis.x[i]+d.axis.x[i+1])/2
+			taken = append(taken, around(middle, y, picture.Duration(length)))
+			d.drawBreak(middle, d.axis.x[i+1]-d.axis.x[i], y, length)
+		}
+	}
+	shownDate, right, rows := "", [2]float64{math.Inf(-1), math.Inf(-1)}, 1
 	for _, r := range d.axis.runs() {
 		x, to := d.left+d.axis.x[r.from], d.left+d.axis.x[r.to]
 		d.c.Line("axis", x, y, to, y)
 		for _, t := range d.axis.ticks(r) {
 			d.c.Line("axis", d.left+t.x, y, d.left+t.x, y+5)
-			d.c.TextMiddle("small muted", d.left+t.x, y+18, t.text)
+			box := around(d.left+t.x, y, t.text)
+			if !slices.ContainsFunc(taken, func(o layered.Rect) bool { return box.X < o.X+o.Width && o.X < box.X+box.Width }) {
+				d.c.TextMiddle("small muted", d.left+t.x, y+18, t.text)
+			}
 		}
 		at := d.axis.times[r.from]
 		text := at.Format("15:04:05.000")
-		if date := at.Format("2006-01-02"); date != shownDate {
+		date := at.Format("2006-01-02")
+		if date != shownDate {
 			text = date + " " + text
 		}
-		if x < right+10 {
-			d.c.Line("axis", x, y, x, y+5)
+		d.c.Line("axis", x, y, x, y+5)
+		from, wide := x+3, smallFont.Width(text)
+		if most := d.left + d.axis.width() + afterEnd; from+wide > most {
+			from = most - wide
+		}
+		row := slices.IndexFunc(right[:], func(taken float64) bool { return from >= taken+10 })
+		if row < 0 {
 			continue
 		}
-		shownDate = at.Format("2006-01-02")
-		d.c.Line("axis", x, y, x, y+24)
-		d.c.Text("small", x+3, y+34, text)
-		right = x + 3 + smallFont.Width(text)
+		rows = max(rows, row+1)
+		shownDate, right[row] = date, from+wide
+		down := 14 * float64(row)
+		d.c.Line("axis", x, y, x, y+24+down)
+		d.c.Text("small", from, y+34+down, text)
 	}
-	for i, b := range d.axis.broken {
-		if b {
-			d.drawBreak(d.left+d.axis.x[i], d.left+d.axis.x[i+1], y, d.axis.times[i+1].Sub(d.axis.times[i]))
-		}
-	}
-	return y + 38
+	return y + 24 + 14*float64(rows)
 }
 
-func (d *drawing) drawBreak(x, to, y float64, length time.Duration) {
-	middle := (x + to) / 2
-	d.c.Line("axis", x, y, middle-4, y)
-	d.c.Line("axis", middle+4, y, to, y)
+// around is the room that a text takes around x.
+func around(x, y float64, text string) layered.Rect {
+	w := smallFont.Width(text) + 6
+	return layered.Rect{X: x - w/2, Y: y, Width: w, Height: 18}
+}
+
+func (d *drawing) drawBreak(middle, wide, y float64, length time.Duration) {
+	d.c.Line("axis", middle-wide/2, y, middle-4, y)
+	d.c.Line("axis", middle+4, y, middle+wide/2, y)
 	for _, at := range []float64{middle - 4, middle + 4} {
 		d.c.Line("axis", at-2.5, y+6, at+2.5, y-6)
 	}
@@ -529,8 +557,17 @@ func (d *drawing) drawLegend(y, width float64) (bottom, right float64) {
 	if has(func(b *Bar) bool { return b.Sort == Working }) {
 		entry("somebody at it, as far as known", 26, bar("working"))
 	}
-	if has(func(b *Bar) bool { return b.Sort == Failed }) || slices.ContainsFunc(d.Events, func(e Event) bool { return isFailure(e.What) }) {
+	failed := func(e Event) bool { return isFailure(e.What) }
+	switch {
+	case has(func(b *Bar) bool { return b.Sort == Failed }):
 		entry("failed attempt", 26, bar("attempt"))
+	case slices.ContainsFunc(d.Events, failed):
+		entry("failed attempt", 15, func(x, y float64) {
+			d.c.Group("mark", "", func() {
+				d.c.Circle("fail", x+7.5, y, 7.5)
+				d.c.IconAround("bad", picture.Cross, x+7.5, y, 0.7)
+			})
+		})
 	}
 	if has(func(b *Bar) bool { return base(b.Sort) == 0 && b.End == "done" }) {
 		entry("done", 8, func(x, y float64) { d.c.Circle("done", x+4, y, 4) })
@@ -568,7 +605,9 @@ func (d *drawing) drawList(y, width float64) (bottom, right float64) {
 		}
 		s := &states[i]
 		d.c.TextEnd("small muted", margin+number-8, y, fmt.Sprint(s.Version))
-		d.c.TextEnd("small muted", margin+number+since-12, y, "+"+picture.Duration(s.At.Sub(states[0].At)))
+		if i > 0 {
+			d.c.TextEnd("small muted", margin+number+since-12, y, "+"+picture.Duration(s.At.Sub(states[i-1].At)))
+		}
 		d.c.Text("small", margin+number+since, y, smallFont.Clip(picture.Label(writer(s)), widest))
 		class := "code muted"
 		text := strings.Join(s.Changes, "  ")
