@@ -153,6 +153,9 @@ func (g *Graph) SVG() []byte {
 	for i := range g.Nodes {
 		lines[i] = g.Nodes[i].lines()
 		sizes[i] = size(lines[i])
+		if k := g.Nodes[i].Kind; k == Exception || k == Operator { // which have a sign behind their names
+			sizes[i].Width = max(sizes[i].Width, math.Ceil(lines[i][0].width()+6+iconSize)+2*padding)
+		}
 	}
 	l := g.layout(sizes)
 
@@ -166,7 +169,7 @@ func (g *Graph) SVG() []byte {
 	width = max(width, headFont.Width(head))
 	for _, s := range caption {
 		top += 18
-		for _, s := range plainFont.Wrap(s, max(width, 640), 4) {
+		for _, s := range plainFont.Wrap(s, max(width, 760), 4) {
 			c.Text("muted", margin, top, s)
 			width = max(width, plainFont.Width(s))
 			top += 16
@@ -231,6 +234,8 @@ func (g *Graph) layout(sizes []layered.Size) layered.Layout {
 			node.Rank = layered.First
 		case Final:
 			node.Rank = layered.Last
+		case Exception, Operator:
+			node.Rank = layered.Aside
 		}
 		nodes = append(nodes, node)
 	}

@@ -21,6 +21,7 @@ const (
 	Anywhere Rank = iota
 	First         // in the top layer
 	Last          // in the bottom layer
+	Aside         // near its neighbours, in a layer that the others do not make room for
 )
 
 // Edge joins two nodes, or one with itself.
@@ -101,6 +102,7 @@ type item struct {
 func newGrid(nodes []Node, edges []Edge) *grid {
 	g := &grid{nodes: nodes, edges: edges, up: breakCycles(nodes, edges)}
 	rank := g.rank()
+	g.stepAside(rank)
 	last := 0
 	for i, n := range nodes {
 		it := item{node: i, edge: -1, layer: 2 * rank[i], left: n.Width / 2, right: n.Width / 2, height: n.Height}

@@ -38,6 +38,12 @@ func graphs(t *testing.T, check func(t *testing.T, nodes []Node, edges []Edge)) 
 				nodes[i] = Node{Width: 20 + float64(r.IntN(300)), Height: 16 + float64(r.IntN(120))}
 			}
 			nodes[0].Rank, nodes[n-1].Rank = First, Last
+			if n > 4 && seed%3 > 0 {
+				nodes[2].Rank = Aside
+				if seed%3 > 1 {
+					nodes[3].Rank = Aside
+				}
+			}
 			seen := make(map[[2]int]bool)
 			var edges []Edge
 			for range n + r.IntN(2*n) {
@@ -153,6 +159,25 @@ func TestOnlyEdgesOfCyclesPointUp(t *testing.T) {
 		if want := i == 2; e.Up != want {
 			t.Errorf("edge %d points up: %v, want %v", i, e.Up, want)
 		}
+	}
+}
+
+func TestWhatIsAsideMovesNoOthers(t *testing.T) {
+	box := Node{Width: 60, Height: 30}
+	nodes := []Node{box, box, box, box}
+	edges := []Edge{{From: 0, To: 1}, {From: 0, To: 2}}
+	aside := []Edge{{From: 1, To: 3}, {From: 3, To: 2}, {From: 3, To: 0}}
+	l := Of(nodes, slices.Concat(edges, aside))
+	if l.Nodes[1].Y == l.Nodes[2].Y {
+		t.Error("the test needs edges that move others")
+	}
+	nodes[3].Rank = Aside
+	l = Of(nodes, slices.Concat(edges, aside))
+	if l.Nodes[1].Y != l.Nodes[2].Y {
+		t.Errorf("it has moved others: %v", l.Nodes)
+	}
+	if l.Edges[2].Up || !l.Edges[3].Up || !l.Edges[4].Up {
+		t.Errorf("it is not below who leads to it: %v", l.Nodes)
 	}
 }
 

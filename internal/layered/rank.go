@@ -27,7 +27,7 @@ func breakCycles(nodes []Node, edges []Edge) []bool {
 		for _, i := range out[n] {
 			e := edges[i]
 			switch {
-			case e.From == e.To:
+			case e.From == e.To || nodes[e.From].Rank == Aside || nodes[e.To].Rank == Aside:
 			case nodes[e.To].Rank == First || nodes[e.From].Rank == Last:
 				up[i] = true
 			case state[e.To] == open:
@@ -56,6 +56,69 @@ func (g *grid) ends(i int) (upper, lower int) {
 	return g.edges[i].From, g.edges[i].To
 }
 
+// ranks reports whether an edge says in which layers its nodes are.
+func (g *grid) ranks(e Edge) bool {
+	return e.From != e.To && g.nodes[e.From].Rank != Aside && g.nodes[e.To].Rank != Aside
+}
+
+// stepAside puts the nodes that are to be aside into layers of their own: each
+// below the middle one of those that lead to it, or above those that it leads to.
+func (g *grid) stepAside(rank []int) {
+	scale := 1
+	for _, n := range g.nodes {
+		if n.Rank == Aside {
+			scale++
+		}
+	}
+	if scale == 1 {
+		return
+	}
+	for i := range rank {
+		rank[i] *= scale
+	}
+	nth := 0
+	for i, n := range g.nodes {
+		if n.Rank != Aside {
+			continue
+		}
+		nth++
+		var before, behind []int
+		for _, e := range g.edges {
+			switch {
+			case e.To == i && g.nodes[e.From].Rank != Aside:
+				before = append(before, rank[e.From])
+			case e.From == i && g.nodes[e.To].Rank != Aside:
+				behind = append(behind, rank[e.To])
+			}
+		}
+		slices.Sort(before)
+		slices.Sort(behind)
+		rank[i] = nth
+		switch {
+		case len(before) > 0:
+			rank[i] = before[len(before)/2] + nth
+		case len(behind) > 0:
+			rank[i] = max(behind[0]-scale, 0) + nth
+		}
+	}
+	used := slices.Clone(rank) // without layers that are empty
+	slices.Sort(used)
+	used = slices.Compact(used)
+	for i := range rank {
+		rank[i], _ = slices.BinarySearch(used, rank[i])
+	}
+	for i, n := range g.nodes {
+		if n.Rank == Last && rank[i] < len(used)-1 {
+			rank[i] = len(used)
+		}
+	}
+	for i, e := range g.edges {
+		if !g.ranks(e) {
+			g.up[i] = rank[e.From] > rank[e.To]
+		}
+	}
+}
+
 // rank assigns each node a layer: as high as its edges allow, then down to where
 // they are shorter.
 func (g *grid) rank() []int {
@@ -63,7 +126,7 @@ func (g *grid) rank() []int {
 	for range g.nodes { // the longest path has no more edges than there are nodes
 		changed := false
 		for i, e := range g.edges {
-			if e.From == e.To {
+			if !g.ranks(e) {
 				continue
 			}
 			u, l := g.ends(i)
@@ -114,7 +177,7 @@ func (g *grid) shorten(rank []int) (moved bool) {
 		}
 		highest, lowest, pull := 0, -1, 0
 		for i, e := range g.edges {
-			if e.From == e.To {
+			if !g.ranks(e) {
 				continue
 			}
 			u, l := g.ends(i)
