@@ -37,7 +37,7 @@ declare
 begin
     if not (has_schema_privilege(caller, flow, 'usage') and has_table_privilege(caller, f.wed_trig, 'select')) then
         raise exception 'permission denied to read the WED-triggers of WED-flow "%"', flow
-            using errcode = 'insufficient_privilege', hint = format('It takes SELECT on %s.', f.wed_trig);
+            using errcode = 'insufficient_privilege', hint = format('It takes USAGE on its schema, and SELECT on %s.', f.wed_trig);
     end if;
     return query execute format(
         'select t.tgid, t.trname, wed_sql.attributes_read($1, t.cpred), wed_sql.set_clause_attributes($1, t.action)

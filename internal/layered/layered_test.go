@@ -29,10 +29,10 @@ func graphs(t *testing.T, check func(t *testing.T, nodes []Node, edges []Edge)) 
 	t.Run("a loop", chain(5, Edge{From: 4, To: 1, Label: label}))
 	t.Run("a node after itself", chain(3, Edge{From: 1, To: 1, Label: label}))
 	t.Run("a short cut", chain(6, Edge{From: 0, To: 5}))
-	for seed := range uint64(60) {
+	for seed := range uint64(24) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
-			n := 2 + r.IntN(60)
+			n := 2 + r.IntN(40)
 			nodes := make([]Node, n)
 			for i := range nodes {
 				nodes[i] = Node{Width: 20 + float64(r.IntN(300)), Height: 16 + float64(r.IntN(120))}
@@ -159,6 +159,42 @@ func TestOnlyEdgesOfCyclesPointUp(t *testing.T) {
 		if want := i == 2; e.Up != want {
 			t.Errorf("edge %d points up: %v, want %v", i, e.Up, want)
 		}
+	}
+}
+
+func TestCrossingsAreCounted(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		nodes := slices.Repeat([]Node{{Width: 9, Height: 9}}, 20)
+		var edges []Edge
+		for range 40 {
+			edges = append(edges, Edge{From: r.IntN(10), To: 10 + r.IntN(10)})
+		}
+		g := newGrid(nodes, edges)
+		g.firstOrder()
+		want, place := 0, g.places()
+		for _, layer := range g.layers {
+			for p := range layer {
+				for q := range p {
+					want += pairCrossings(place, g.items[layer[q]].below, g.items[layer[p]].below)
+				}
+			}
+		}
+		if got := g.crossings(); got != want {
+			t.Errorf("seed %d: %d crossings, want %d", seed, got, want)
+		}
+	}
+}
+
+func BenchmarkDenseGraph(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	nodes := slices.Repeat([]Node{{Width: 100, Height: 50}}, 60)
+	var edges []Edge
+	for range 600 {
+		edges = append(edges, Edge{From: r.IntN(60), To: r.IntN(60), Label: Size{30, 18}})
+	}
+	for b.Loop() {
+		Of(nodes, edges)
 	}
 }
 

@@ -100,7 +100,7 @@ func (g *grid) sortLayers(down bool) {
 // transpose exchanges neighbours as long as there are fewer crossings then.
 func (g *grid) transpose() {
 	place := g.places()
-	for range sweeps {
+	for range 4 {
 		better := false
 		for _, layer := range g.layers {
 			for p := 0; p+1 < len(layer); p++ {
@@ -133,15 +133,40 @@ func pairCrossings(place []int, left, right []int) (n int) {
 	return n
 }
 
-// crossings counts all of them.
+// crossings counts all of them: edges from left to right, each with those before
+// it that end further right.
 func (g *grid) crossings() (n int) {
 	place := g.places()
-	for _, layer := range g.layers {
-		for p := range layer {
-			for q := p + 1; q < len(layer); q++ {
-				n += pairCrossings(place, g.items[layer[p]].below, g.items[layer[q]].below)
+	for l, layer := range g.layers {
+		if l+1 == len(g.layers) {
+			break
+		}
+		ends := make(tally, len(g.layers[l+1])+1)
+		for _, i := range layer {
+			for _, b := range g.items[i].below {
+				n += ends.from(place[b] + 1)
+			}
+			for _, b := range g.items[i].below {
+				ends.add(place[b])
 			}
 		}
+	}
+	return n
+}
+
+// tally counts numbers, by a binary indexed tree from the right.
+type tally []int
+
+func (t tally) add(number int) {
+	for i := number + 1; i > 0; i -= i & -i {
+		t[i-1]++
+	}
+}
+
+// from returns how many were added that are no less.
+func (t tally) from(number int) (n int) {
+	for i := number + 1; i <= len(t); i += i & -i {
+		n += t[i-1]
 	}
 	return n
 }
