@@ -27,6 +27,7 @@ Commands:{{range .VisibleCommands}}
 Options:{{range .VisibleFlags}}
   {{.}}{{end}}
 `
+	// A group of commands has no options of its own.
 	commandHelp = `{{.HelpName}} - {{.Usage}}
 
 Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
@@ -35,7 +36,7 @@ Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [
 {{if .VisibleCommands}}
 Commands:{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}
-{{end}}{{if .VisibleFlags}}
+{{else if .VisibleFlags}}
 Options:{{range .VisibleFlags}}
   {{.}}{{end}}
 {{end}}`
@@ -57,9 +58,14 @@ func newApp(con *console) *cli.App {
 		Commands: []*cli.Command{
 			flowCommand(con),
 			instanceCommand(con),
+			jobCommand(con),
 			workerCommand(con),
 			statusCommand(con),
+			topCommand(con),
+			doctorCommand(con),
 			demoCommand(con),
+			completionCommand(con),
+			completeCommand(con),
 			versionCommand(con),
 		},
 		Action:         noCommand,

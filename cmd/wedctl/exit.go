@@ -39,7 +39,7 @@ func notFound(hint, format string, args ...any) error {
 const (
 	hintConnect   = "set PGHOST, PGPORT, PGUSER and PGDATABASE, or give --dsn \"host=... dbname=...\""
 	hintExtension = "run `create extension wed_sql` in this database as a superuser"
-	hintFlow      = "psql's `\\dt *.wed_flow` lists the flows of this database"
+	hintFlow      = "`wedctl flow list` lists the flows of this database"
 )
 
 // Rights that a role must be granted.
@@ -66,11 +66,13 @@ func explain(err error) *failure {
 		f.code, f.hint = exitNotFound, "the transitions of a flow are in the column trname of its wed_trig"
 	}
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		f.code, f.message, f.hint = exitConnect, oneLine(e), hintConnect
-		return f
+		return explainConnect(e)
 	}
-	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+	if e, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		f.code, f.hint = exitUsage, hintConnect
+		if strings.Contains(e.Error(), "service") {
+			f.hint = "PGSERVICE names a section of ~/.pg_service.conf, or of the file that PGSERVICEFILE names"
+		}
 		return f
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -109,5 +111,5 @@ func oneLine(err error) string {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return strings.Join(lines, " ")
+	return strings.Join(distinct(lines), " ")
 }

@@ -21,7 +21,7 @@ func flowGraphCommand(con *console) *cli.Command {
 	return &cli.Command{
 		Name:      "graph",
 		Usage:     "draw a flow",
-		ArgsUsage: "NAME",
+		ArgsUsage: "[NAME]",
 		Description: `Infers a graph from the rules and the history, of which it reads the states of
 the newest instances. A solid arrow: the one has fired the other, so often, and
 it took so long until the other was committed. A dashed one: it writes what the
@@ -30,15 +30,15 @@ other's condition reads; to more it has not led yet. See docs/pictures.md.
 Example: wedctl flow graph travel --out travel.svg`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "svg, dot or mermaid; else by FILE's `NAME`, or the terminal"},
-			outFlag(),
+			outFlag(), flowFlag(),
 			&cli.StringFlag{Name: "since", Usage: "only states of the last `INTERVAL`, as '7 days'"},
 			&cli.IntFlag{Name: "states", Value: mostStates, Usage: "read `N` states at most"},
 			&cli.BoolFlag{Name: "all", DisableDefaultText: true, Usage: "draw all arrows that are known"},
 			dsnFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if c.Args().Len() != 1 {
-				return usagef("%s needs one NAME, that of a flow", c.Command.HelpName)
+			if c.Args().Len() > 1 || c.Args().Present() && c.IsSet("flow") {
+				return usagef("%s draws one flow", c.Command.HelpName)
 			}
 			format, err := graphFormat(c.String("format"), c.String("out"), con.width > 0)
 			if err != nil {
@@ -53,7 +53,12 @@ Example: wedctl flow graph travel --out travel.svg`,
 			}
 			defer hangUp(conn)
 			flow := c.Args().First()
-			if err := requireFlow(c.Context, conn, flow); err != nil {
+			if flow != "" {
+				err = requireFlow(c.Context, conn, flow)
+			} else {
+				flow, err = con.theFlow(c, conn)
+			}
+			if err != nil {
 				return needs(err, rightsOfReader)
 			}
 			g, err := readGraph(c.Context, conn, flow, graphQuery{
@@ -156,7 +161,7 @@ func readStats(ctx context.Context, conn *pgx.Conn, flow string) (map[string]flo
 	var s flowgraph.Stat
 	var wait, run float64
 	_, err = pgx.ForEachRow(rows, []any{&name, &s.Done, &s.Failed, &s.Waiting, &s.Working, &wait, &run, &s.Timed}, func() error {
-		s.MeanWait, s.MeanRun = milliseconds(wait), milliseconds(run)
+		s.MeanWait, s.MeanRun = ofMilliseconds(wait), ofMilliseconds(run)
 		stats[name] = s
 		return nil
 	})
@@ -169,9 +174,9 @@ func readStats(ctx context.Context, conn *pgx.Conn, flow string) (map[string]flo
 	return stats, nil
 }
 
-func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+func ofMilliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // readRules returns the rules of a flow, with the attributes that they are about.
 func readRules(ctx context.Context, tx pgx.Tx, flow string) ([]flowgraph.Rule, error) {
@@ -189,7 +194,7 @@ func readRules(ctx context.Context, tx pgx.Tx, flow string) ([]flowgraph.Rule, e
 		var delay, timeout float64
 		err = row.Scan(&r.TGID, &r.Name, &r.Condition, &r.Transition, &r.Predicate, &r.Reads, &r.Valid, &r.Enabled,
 			&r.Action, &r.Sets, &delay, &timeout, &r.MaxAttempts, &r.Withdrawable, &r.Undo)
-		r.Delay, r.Timeout = seconds(delay), seconds(timeout)
+		r.Delay, r.Timeout = ofSeconds(delay), ofSeconds(timeout)
 		return r, err
 	})
 	if err != nil {
@@ -208,7 +213,7 @@ func readHistory(ctx context.Context, tx pgx.Tx, flow string, q graphQuery, h *f
 		if err != nil || s <= 0 {
 			return extent, usagef("--since is an interval, as '7 days', not %q", q.since)
 		}
-		since, extent.Since = &q.since, seconds(s)
+		since, extent.Since = &q.since, ofSeconds(s)
 	}
 	table := pgx.Identifier{flow, "wed_trace"}.Sanitize()
 	rows, err := tx.Query(ctx, `

@@ -131,7 +131,7 @@ func (r *lifeReader) readEvents(ctx context.Context) error {
 	r.life.Events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e timeline.Event, err error) {
 		var held float64
 		err = row.Scan(&e.At, &e.Version, &e.TGID, &e.Transition, &e.What, &e.Role, &held, &e.Detail)
-		e.Held = seconds(held)
+		e.Held = ofSeconds(held)
 		return e, err
 	})
 	if err != nil {

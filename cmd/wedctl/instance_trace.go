@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,21 +24,15 @@ were pending (not on a narrow terminal); what it changed.
 
 Example: wedctl instance trace -f travel 2`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
+			flowFlag(),
 			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show every attribute, not only what changed"},
 			&cli.BoolFlag{Name: "svg", DisableDefaultText: true, Usage: "draw it, as a timeline"},
 			outFlag(), outputFlag(), dsnFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if err := requireFlags(c, "flow"); err != nil {
-				return err
-			}
-			if c.Args().Len() != 1 {
-				return usagef("%s needs one WID, the number of an instance", c.Command.HelpName)
-			}
-			wid, err := strconv.ParseInt(c.Args().First(), 10, 64)
+			wid, err := oneWID(c)
 			if err != nil {
-				return usagef("WID is the number of an instance, not %q", c.Args().First())
+				return err
 			}
 			asJSON, err := wantsJSON(c)
 			if err != nil {
@@ -54,8 +47,8 @@ Example: wedctl instance trace -f travel 2`,
 				return err
 			}
 			defer hangUp(conn)
-			flow := c.String("flow")
-			if err := requireFlow(c.Context, conn, flow); err != nil {
+			flow, err := con.theFlow(c, conn)
+			if err != nil {
 				return needs(err, rightsOfReader)
 			}
 			if drawn {
@@ -81,7 +74,7 @@ Example: wedctl instance trace -f travel 2`,
 }
 
 func noHistory(flow string, wid int64) error {
-	return notFound(fmt.Sprintf("`select * from %s.wed_instance` lists the instances", quoted(flow)),
+	return notFound(fmt.Sprintf("`wedctl instance list -f %s` lists the instances", quoted(flow)),
 		"flow %q has no history of an instance %d", flow, wid)
 }
 
