@@ -29,7 +29,7 @@ other's condition reads; to more it has not led yet. See docs/pictures.md.
 
 Example: wedctl flow graph travel --out travel.svg`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "format", Usage: "svg, dot or mermaid; else by FILE's `NAME`, or the terminal"},
+			&cli.StringFlag{Name: "format", Usage: "svg, dot or mermaid; default: as FILE or terminal"},
 			outFlag(), flowFlag(),
 			&cli.StringFlag{Name: "since", Usage: "only states of the last `INTERVAL`, as '7 days'"},
 			&cli.IntFlag{Name: "states", Value: mostStates, Usage: "read `N` states at most"},
