@@ -15,7 +15,7 @@ import (
 )
 
 // mostStates is how many states of a flow's history are read for its graph.
-const mostStates = 100_000
+const mostStates = 50_000
 
 func flowGraphCommand(con *console) *cli.Command {
 	return &cli.Command{

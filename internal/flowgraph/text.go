@@ -224,14 +224,14 @@ func (g *Graph) caption() []string {
 	var lines []string
 	r := g.Read
 	if r.States == 0 {
-		lines = append(lines, "Drawn from its rules alone: there is no history"+since(r.Since)+", so what workers write is not known.")
+		lines = append(lines, "Drawn from its rules alone: there is no history"+since(r.Since)+", and what workers write is not known.")
 	} else {
-		what := fmt.Sprintf("Drawn from its rules and %s of %s, %s", plural(r.States, "state"), plural(r.Instances, "instance"),
-			picture.Span(r.From, r.To))
+		what := fmt.Sprintf("Drawn from its rules and %s of %s%s, %s", plural(r.States, "state"), plural(r.Instances, "instance"),
+			since(r.Since), picture.Span(r.From, r.To))
 		if r.Partly {
 			what += ": those of the newest instances, there are more"
 		}
-		lines = append(lines, what+since(r.Since)+".")
+		lines = append(lines, what+".")
 	}
 	if g.Hidden > 0 {
 		lines = append(lines, plural(int64(g.Hidden), "more arrow")+" not drawn: what an indirect way says, or was possible by data and never seen (--all).")
@@ -246,5 +246,5 @@ func since(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return " (of the last " + picture.Duration(d) + ")"
+	return " in the last " + picture.Duration(d)
 }

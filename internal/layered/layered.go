@@ -28,7 +28,7 @@ const (
 type Edge struct {
 	From, To int
 	Label    Size // zero: none
-	Weight   int  // of two edges of a cycle the lighter one points up
+	Weight   int  // of the edges of a cycle, those of no weight rather point up than others
 }
 
 // Size is that of a box.

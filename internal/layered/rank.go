@@ -6,46 +6,98 @@ import (
 )
 
 // breakCycles says which edges are to point up so that the others have no cycle.
+// Those that have a weight decide first, by a walk along them from the top;
+// those without fit in.
 func breakCycles(nodes []Node, edges []Edge) []bool {
-	out := make([][]int, len(nodes))
+	w := walk{edges: edges, out: make([][]int, len(nodes)), state: make([]progress, len(nodes)), up: make([]bool, len(edges))}
+	var light []int
 	for i, e := range edges {
-		out[e.From] = append(out[e.From], i)
-	}
-	for _, list := range out {
-		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(edges[b].Weight, edges[a].Weight) })
-	}
-	up := make([]bool, len(edges))
-	const (
-		unseen = iota
-		open
-		done
-	)
-	state := make([]int, len(nodes))
-	var visit func(n int)
-	visit = func(n int) {
-		state[n] = open
-		for _, i := range out[n] {
-			e := edges[i]
-			switch {
-			case e.From == e.To || nodes[e.From].Rank == Aside || nodes[e.To].Rank == Aside:
-			case nodes[e.To].Rank == First || nodes[e.From].Rank == Last:
-				up[i] = true
-			case state[e.To] == open:
-				up[i] = true
-			case state[e.To] == unseen:
-				visit(e.To)
-			}
+		switch {
+		case e.From == e.To || nodes[e.From].Rank == Aside || nodes[e.To].Rank == Aside:
+		case nodes[e.To].Rank == First || nodes[e.From].Rank == Last:
+			w.up[i] = true
+		case e.Weight > 0:
+			w.out[e.From] = append(w.out[e.From], i)
+		default:
+			light = append(light, i)
 		}
-		state[n] = done
+	}
+	for _, list := range w.out {
+		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(edges[b].Weight, edges[a].Weight) })
 	}
 	for _, rank := range []Rank{First, Anywhere, Last} {
 		for n := range nodes {
-			if nodes[n].Rank == rank && state[n] == unseen {
-				visit(n)
+			if nodes[n].Rank == rank && w.state[n] == unseen {
+				w.visit(n)
 			}
 		}
 	}
-	return up
+
+	below := make([][]int, len(nodes))
+	for i, e := range edges {
+		switch {
+		case e.Weight == 0 || e.From == e.To || nodes[e.From].Rank == Aside || nodes[e.To].Rank == Aside:
+		case w.up[i]:
+			below[e.To] = append(below[e.To], e.From)
+		default:
+			below[e.From] = append(below[e.From], e.To)
+		}
+	}
+	for _, i := range light {
+		e := edges[i]
+		if w.up[i] = reaches(below, e.To, e.From); w.up[i] {
+			e.From, e.To = e.To, e.From
+		}
+		below[e.From] = append(below[e.From], e.To)
+	}
+	return w.up
+}
+
+// walk goes along edges, and turns those that lead back to where it has come from.
+type walk struct {
+	edges []Edge
+	out   [][]int // edges by the node that they begin at
+	state []progress
+	up    []bool
+}
+
+type progress int
+
+const (
+	unseen progress = iota
+	open
+	done
+)
+
+func (w *walk) visit(n int) {
+	w.state[n] = open
+	for _, i := range w.out[n] {
+		switch to := w.edges[i].To; w.state[to] {
+		case open:
+			w.up[i] = true
+		case unseen:
+			w.visit(to)
+		}
+	}
+	w.state[n] = done
+}
+
+// reaches reports whether there is a way from one node to another.
+func reaches(below [][]int, from, to int) bool {
+	seen := make([]bool, len(below))
+	list := []int{from}
+	for len(list) > 0 {
+		n := list[len(list)-1]
+		list = list[:len(list)-1]
+		if n == to {
+			return true
+		}
+		if !seen[n] {
+			seen[n] = true
+			list = append(list, below[n]...)
+		}
+	}
+	return false
 }
 
 // ends returns the upper and the lower node of an edge.
