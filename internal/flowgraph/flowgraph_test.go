@@ -198,6 +198,39 @@ func TestNothingIsConcludedAcrossAGap(t *testing.T) {
 	}
 }
 
+func TestAnAttributeMayHaveBeenWrittenInAGap(t *testing.T) {
+	rules := []Rule{{TGID: 1, Transition: "a", Valid: true}, {TGID: 2, Transition: "b", Valid: true}, {TGID: 3, Transition: "c", Reads: []string{"x"}, Valid: true}}
+	h := NewHistory(rules)
+	for _, s := range []State{
+		{Version: 0, Fired: []string{"a"}, Status: "R", Known: true, At: after(0)},
+		{Version: 1, Writer: "a", Fired: []string{"b"}, Status: "R", Known: true, Changed: []string{"x"}, At: after(1)},
+		{Version: 5, Writer: "b", Fired: []string{"c"}, Status: "R", At: after(2)},
+	} {
+		s.WID = 1
+		h.Add(s)
+	}
+	want := []Arrow{{From: start, To: transition("a"), Count: 1, Mean: 1, Timed: 1}, {From: transition("a"), To: transition("b"), Count: 1},
+		{From: transition("b"), To: transition("c"), Count: 1}}
+	got := slices.DeleteFunc(New("f", rules, nil, h, Extent{}, Options{}).Arrows, func(a Arrow) bool { return a.Sort == Possible })
+	if diff := cmp.Diff(want, got, sameArrows); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatWasFiredOnceIsTimedOnce(t *testing.T) {
+	rules := []Rule{{TGID: 1, Transition: "a", Valid: true}, {TGID: 2, Transition: "a", Valid: true}}
+	h := NewHistory(rules)
+	run(h, 1,
+		State{Fired: []string{"a"}, Pending: []int32{1, 2}, Status: "R", At: after(0)},
+		State{Writer: "a", Pending: []int32{2}, Status: "R", At: after(time.Second)},
+		State{Writer: "a", Status: "E", Fired: []string{"_EXCPT"}, At: after(time.Hour)},
+	)
+	want := []Arrow{{From: start, To: transition("a"), Count: 1, Mean: time.Second, Timed: 1}, {From: transition("a"), To: exception, Count: 1}}
+	if diff := cmp.Diff(want, arrows(New("f", rules, nil, h, Extent{}, Options{})), sameArrows); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestAWayOverOthersNeedsNoArrowOfItsOwn(t *testing.T) {
 	rules := []Rule{
 		{TGID: 1, Transition: "a", Reads: []string{"x"}, Valid: true}, {TGID: 2, Transition: "b", Reads: []string{"x"}, Valid: true},
