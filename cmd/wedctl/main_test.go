@@ -36,6 +36,8 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 	}{
 		{[]string{"version"}, exitOK, ""},
 		{[]string{"--help"}, exitOK, ""},
+		{[]string{"help", "instance", "trace"}, exitOK, ""},
+		{[]string{"help", "frob"}, exitUsage, `"frob"`},
 		{[]string{"worker", "run", "--help"}, exitOK, ""},
 		{[]string{"frob"}, exitUsage, `"frob"`},
 		{[]string{"worker", "frob"}, exitUsage, `"frob"`},
@@ -85,6 +87,7 @@ func TestFlagsMayFollowArguments(t *testing.T) {
 		"wedctl instance trace demo --flow f":                  "wedctl instance trace --flow f demo",
 		"wedctl":                                               "wedctl",
 		"wedctl instance trace --flow":                         "wedctl instance trace --flow",
+		"wedctl instance trace 2 -f f --help x":                "wedctl instance trace --help",
 		"wedctl status":                                        "wedctl status",
 		"wedctl worker run -f f -t t -d host=/x -- cmd -d y z": "wedctl worker run -f f -t t -d host=/x -- cmd -d y z",
 	} {

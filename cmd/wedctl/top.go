@@ -37,7 +37,7 @@ Example: wedctl top -n 1`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "only the flow `NAME`", EnvVars: []string{flowEnv}},
 			&cli.DurationFlag{Name: "interval", Aliases: []string{"i"}, Value: 2 * time.Second, Usage: "`TIME` between two looks"},
-			&cli.StringFlag{Name: "sort", Value: string(pulse.ByName), Usage: "name, oldest, waiting, done or failed"},
+			&cli.StringFlag{Name: "sort", Value: string(pulse.ByName), Usage: "or oldest, waiting, done, failed"},
 			&cli.IntFlag{Name: "count", Aliases: []string{"n"}, Usage: "print so many tables, and end"},
 			&cli.BoolFlag{Name: "once", DisableDefaultText: true, Usage: "the same as -n 1"},
 			outputFlag(), dsnFlag(),
@@ -224,7 +224,7 @@ func (t *top) show(ctx context.Context, tty *terminal) (err error) {
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
 
-	g, ctx := group.New(ctx)
+	g, _ := group.New(ctx)
 	g.Go("keys", func(ctx context.Context) error { return tty.keys(ctx, keys) })
 	g.Go("screen", func(ctx context.Context) error { return t.draw(ctx, tty, keys, resized) })
 	if err := g.Wait(); !errors.Is(err, errQuit) {
