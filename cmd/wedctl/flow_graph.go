@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,7 +41,7 @@ Example: wedctl flow graph travel --out travel.svg`,
 			if c.Args().Len() > 1 || c.Args().Present() && c.IsSet("flow") {
 				return usagef("%s draws one flow", c.Command.HelpName)
 			}
-			format, err := graphFormat(c.String("format"), c.String("out"), con.width > 0)
+			format, err := graphFormat(c.String("format"), c.String("out"), con.shown)
 			if err != nil {
 				return err
 			}
@@ -176,7 +177,13 @@ func readStats(ctx context.Context, conn *pgx.Conn, flow string) (map[string]flo
 
 func ofMilliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// ofSeconds turns seconds into a time, or the longest that there can be.
+func ofSeconds(s float64) time.Duration {
+	if s *= float64(time.Second); s < math.MaxInt64 {
+		return time.Duration(s)
+	}
+	return math.MaxInt64
+}
 
 // readRules returns the rules of a flow, with the attributes that they are about.
 func readRules(ctx context.Context, tx pgx.Tx, flow string) ([]flowgraph.Rule, error) {
@@ -208,12 +215,12 @@ func readHistory(ctx context.Context, tx pgx.Tx, flow string, q graphQuery, h *f
 	var extent flowgraph.Extent
 	var since *string
 	if q.since != "" {
-		var s float64
-		err := tx.QueryRow(ctx, `select extract(epoch from $1::text::interval)::float8`, q.since).Scan(&s)
-		if err != nil || s <= 0 {
+		var forward bool
+		err := tx.QueryRow(ctx, `select $1::text::interval > interval '0'`, q.since).Scan(&forward)
+		if err != nil || !forward {
 			return extent, usagef("--since is an interval, as '7 days', not %q", q.since)
 		}
-		since, extent.Since = &q.since, ofSeconds(s)
+		since, extent.Since = &q.since, q.since
 	}
 	table := pgx.Identifier{flow, "wed_trace"}.Sanitize()
 	rows, err := tx.Query(ctx, `

@@ -22,7 +22,7 @@ func (c *console) wantsTimeline(cmd *cli.Context) (bool, error) {
 		return false, nil
 	case cmd.Bool("full") || cmd.IsSet("output"):
 		return false, usagef("--svg draws everything, as SVG: --full and --output are for text")
-	case c.width > 0 && out == "":
+	case c.shown && out == "":
 		return false, usagef("a picture is not for a terminal: give --out FILE, or redirect the output")
 	}
 	return true, nil

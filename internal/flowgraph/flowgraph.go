@@ -108,8 +108,8 @@ type Graph struct {
 type Extent struct {
 	States, Instances int64
 	From, To          time.Time
-	Partly            bool          // there is more
-	Since             time.Duration // what is older was left out; 0: nothing was
+	Partly            bool   // there is more
+	Since             string // how far back; empty: all the way
 }
 
 // Options say what is drawn.

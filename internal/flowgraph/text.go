@@ -242,9 +242,9 @@ func (g *Graph) caption() []string {
 	return lines
 }
 
-func since(d time.Duration) string {
-	if d == 0 {
+func since(interval string) string {
+	if interval == "" {
 		return ""
 	}
-	return " in the last " + picture.Duration(d)
+	return " in the last " + picture.OneLine(interval)
 }

@@ -75,39 +75,53 @@ func scale(lengths, weights []float64, broken []bool) float64 {
 
 // chooseBreaks breaks the longest intervals, as many as are worth it: of an
 // interval that is broken less is seen than of one that is not, but more than of
-// one that is too small.
+// one that is too small. Those that are broken must stand out from the others.
 func chooseBreaks(lengths, weights []float64) []bool {
-	const brokenWorth = 0.45
+	const (
+		brokenWorth    = 0.45
+		longer, gain   = 3, 0.75
+		muchLonger     = 20
+		negligibleGain = 1e-9
+	)
 	sorted := slices.Clone(lengths)
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)
 	best := make([]bool, len(lengths))
-	most := math.Inf(-1)
-	for k := len(sorted); k > 0; k-- { // intervals from sorted[k] on are broken
+	most := worth(lengths, weights, best, brokenWorth)
+	for k := len(sorted) - 1; k > 0; k-- { // intervals from sorted[k] on are broken
 		broken := make([]bool, len(lengths))
-		if k < len(sorted) {
-			for i, l := range lengths {
-				broken[i] = l >= sorted[k]
-			}
+		for i, l := range lengths {
+			broken[i] = l >= sorted[k]
 		}
-		s := scale(lengths, weights, broken)
-		if k < len(sorted) && sorted[k]*s < 2*breakWidth {
+		if sorted[k]*scale(lengths, weights, broken) < 2*breakWidth {
 			break // it would not be shorter
 		}
-		worth := 0.0
-		for i, l := range lengths {
-			switch {
-			case broken[i]:
-				worth += brokenWorth * weights[i]
-			case l*s >= visible:
-				worth += weights[i]
-			}
+		needed := math.Inf(1)
+		switch {
+		case sorted[k] >= muchLonger*sorted[k-1]:
+			needed = negligibleGain
+		case sorted[k] >= longer*sorted[k-1]:
+			needed = gain
 		}
-		if worth > most+1e-9 {
-			best, most = broken, worth
+		if w := worth(lengths, weights, broken, brokenWorth); w >= most+needed {
+			best, most = broken, w
 		}
 	}
 	return best
+}
+
+// worth is how much is seen of the intervals.
+func worth(lengths, weights []float64, broken []bool, brokenWorth float64) (sum float64) {
+	s := scale(lengths, weights, broken)
+	for i, l := range lengths {
+		switch {
+		case broken[i]:
+			sum += brokenWorth * weights[i]
+		case l*s >= visible:
+			sum += weights[i]
+		}
+	}
+	return sum
 }
 
 // at returns the place of a time.

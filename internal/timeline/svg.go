@@ -408,7 +408,9 @@ func (d *drawing) drawDots() {
 		if _, ok := d.writerName(s); !ok && s.Writer != "" {
 			class += " by"
 		}
-		d.c.Line("guide", x, y+dotRadius, x, d.top-4)
+		if level > 0 {
+			d.c.Line("guide", x, y+dotRadius, x, d.top-4)
+		}
 		d.c.Group("state", d.stateTitle(s), func() {
 			d.c.Circle(class, x, y, dotRadius)
 			d.c.TextMiddle("small", x, y+4, fmt.Sprint(s.Version))
@@ -465,7 +467,9 @@ func (d *drawing) drawAxis() (bottom float64) {
 	shownDate, right, rows := "", [2]float64{math.Inf(-1), math.Inf(-1)}, 1
 	for _, r := range d.axis.runs() {
 		x, to := d.left+d.axis.x[r.from], d.left+d.axis.x[r.to]
-		d.c.Line("axis", x, y, to, y)
+		if to > x {
+			d.c.Line("axis", x, y, to, y)
+		}
 		for _, t := range d.axis.ticks(r) {
 			d.c.Line("axis", d.left+t.x, y, d.left+t.x, y+5)
 			box := around(d.left+t.x, y, t.text)
@@ -491,7 +495,10 @@ func (d *drawing) drawAxis() (bottom float64) {
 		rows = max(rows, row+1)
 		shownDate, right[row] = date, from+wide
 		down := 14 * float64(row)
-		d.c.Line("axis", x, y, x, y+24+down)
+		d.c.Line("axis", x, y, x, y+24)
+		if row > 0 { // not through what stands above
+			d.c.Line("axis", x, y+24+down, x, y+36+down)
+		}
 		d.c.Text("small", from, y+34+down, text)
 	}
 	return y + 24 + 14*float64(rows)

@@ -142,6 +142,8 @@ func TestLongWaitsAreBreaksAndWorkIsNot(t *testing.T) {
 		"work of milliseconds":       {[]time.Duration{5 * ms, 8 * ms, 3 * ms}, []bool{false, false, false}},
 		"a wait of days":             {[]time.Duration{5 * ms, 3 * day, 5 * ms}, []bool{false, true, false}},
 		"one short step among many":  {[]time.Duration{30 * ms, 400 * time.Microsecond, 40 * ms, 50 * ms}, []bool{false, false, false, false}},
+		"one longer step":            {[]time.Duration{787 * ms, 343 * ms, 33 * ms, 335 * ms, 331 * ms, 320 * ms}, []bool{false, false, false, false, false, false}},
+		"a night and a moment":       {[]time.Duration{5 * ms, 12 * time.Hour}, []bool{false, true}},
 		"many waits":                 {[]time.Duration{5 * ms, time.Minute, 5 * ms, time.Minute, 4 * ms, time.Minute}, []bool{false, true, false, true, false, true}},
 		"days that are like others":  {[]time.Duration{2 * day, 3 * day, 4 * day}, []bool{false, false, false}},
 		"one interval":               {[]time.Duration{3 * day}, []bool{false}},
