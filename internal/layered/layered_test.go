@@ -29,7 +29,7 @@ func graphs(t *testing.T, check func(t *testing.T, nodes []Node, edges []Edge)) 
 	t.Run("a loop", chain(5, Edge{From: 4, To: 1, Label: label}))
 	t.Run("a node after itself", chain(3, Edge{From: 1, To: 1, Label: label}))
 	t.Run("a short cut", chain(6, Edge{From: 0, To: 5}))
-	for seed := range uint64(24) {
+	for seed := range uint64(15) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			n := 2 + r.IntN(40)
