@@ -18,6 +18,7 @@ func flowCommand(con *console) *cli.Command {
 Example: wedctl flow list`,
 		Subcommands: []*cli.Command{
 			flowListCommand(con),
+			flowGraphCommand(con),
 		},
 	}
 }
