@@ -519,3 +519,6 @@ var reserved = func() map[string]bool {
 	}
 	return m
 }()
+
+// Reserved reports whether a word, in lower case, is a name only if it is quoted.
+func Reserved(word string) bool { return reserved[word] }
