@@ -77,30 +77,35 @@ func (s *States) Never(e Expr) bool {
 
 // Always proves that a condition holds on each state.
 func (s *States) Always(e Expr) bool {
-	return !s.mayFail(e) && s.Solve(Requirement{e, false}).Verdict == Impossible
+	return s.Total(e) && s.Solve(Requirement{e, false}).Verdict == Impossible
 }
 
 // Implies proves that where one condition holds, the other does.
 func (s *States) Implies(a, b Expr) bool {
-	return !s.mayFail(b) && s.Solve(Requirement{a, true}, Requirement{b, false}).Verdict == Impossible
+	return s.Total(b) && s.Solve(Requirement{a, true}, Requirement{b, false}).Verdict == Impossible
 }
 
-// mayFail reports whether it is not known that a condition comes to something on each
-// state, instead of an error.
-func (s *States) mayFail(e Expr) bool {
+// Total proves that a condition comes to something on each state, and not to an error.
+func (s *States) Total(e Expr) bool {
 	c := compiler{types: s.types, columns: make(map[string]*column), opaques: make(map[string]int)}
 	c.collect(e)
 	c.compile(e)
-	return c.mayFail
+	return !c.mayFail
 }
 
-// SameAs returns the condition of the states in which an attribute has a constant
-// value, which may be null.
-func SameAs(name string, c *Const) Expr {
+// Assigned returns the condition of the states in which an attribute has the value that
+// it has after a constant was assigned to it. Not ok: that is not known, for it may be
+// rounded or cut to what the type holds.
+func (s *States) Assigned(name string, c *Const) (Expr, bool) {
 	if c.Kind == Null {
-		return &Is{X: &Column{Name: name}, What: "null"}
+		return &Is{X: &Column{Name: name}, What: "null"}, true
 	}
-	return &Compare{Op: "=", L: &Column{Name: name}, R: c}
+	d := domainOf(s.types[name])
+	v, ok := d.parse(c)
+	if !ok || !d.exact || d.class == integerClass && !v.num.IsInt() {
+		return nil, false
+	}
+	return &Compare{Op: "=", L: &Column{Name: name}, R: c}, true
 }
 
 type goal struct {

@@ -1,0 +1,242 @@
+package flowcheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wed-sql/wed_sql/internal/condition"
+)
+
+// effect is what an action makes of a state: the attributes that it sets have other names
+// in the state after it, in which some are known to have a value.
+type effect struct {
+	renamed map[string]string
+	known   []condition.Expr // of the state after it
+	sets    []condition.Assignment
+}
+
+// after is the name of an attribute in the state that an action leads to.
+func after(name string) string { return name + "\x00after" }
+
+// effectOf understands a rule's action; nil if it has none, or it is not understood.
+func (c *checker) effectOf(r rule) *effect {
+	if r.Action == nil || !r.Enabled {
+		return nil
+	}
+	sets, err := condition.ParseSet(*r.Action)
+	if err != nil {
+		return nil
+	}
+	e := &effect{renamed: make(map[string]string), sets: sets}
+	for _, a := range sets {
+		e.renamed[a.Name] = after(a.Name)
+		if k, ok := c.assigned(a); ok {
+			if known, ok := c.with().Assigned(after(a.Name), k); ok {
+				e.known = append(e.known, known)
+			}
+		}
+	}
+	return e
+}
+
+// assigned returns the constant that an assignment sets.
+func (c *checker) assigned(a condition.Assignment) (*condition.Const, bool) {
+	if a.Value == nil {
+		for _, attribute := range c.d.Attributes {
+			if attribute.Name == a.Name {
+				return defaultOf(attribute.Default), true
+			}
+		}
+		return nil, false
+	}
+	k, ok := a.Value.(*condition.Const)
+	return k, ok
+}
+
+// defaultOf returns the default of an attribute as a constant.
+func defaultOf(adv *string) *condition.Const {
+	if adv == nil {
+		return &condition.Const{Kind: condition.Null}
+	}
+	return &condition.Const{Kind: condition.String, Text: *adv}
+}
+
+// with returns states that have the attributes as they are after an action, too.
+func (c *checker) with() *condition.States {
+	types := make(map[string]string)
+	for name, typ := range c.types {
+		types[name], types[after(name)] = typ, typ
+	}
+	return condition.NewStates(types)
+}
+
+// next asks whether an action can lead from states on which its rule's condition holds to
+// some on which the given ones hold, or do not.
+func (c *checker) next(r rule, requirements ...condition.Requirement) condition.Answer {
+	all := []condition.Requirement{{Condition: r.condition, Holds: true}}
+	if final := c.finalCondition(); final != nil {
+		all = append(all, condition.Requirement{Condition: final, Holds: false})
+	}
+	for _, k := range r.effect.known {
+		all = append(all, condition.Requirement{Condition: k, Holds: true})
+	}
+	for _, q := range requirements {
+		all = append(all, condition.Requirement{Condition: condition.Rename(q.Condition, r.effect.renamed), Holds: q.Holds})
+	}
+	return c.with().Solve(all...)
+}
+
+func (c *checker) finalCondition() condition.Expr {
+	if c.final < 0 {
+		return nil
+	}
+	return c.rules[c.final].condition
+}
+
+// finalIsKnown reports whether it is known when an instance ends.
+func (c *checker) finalIsKnown() bool { return c.final < 0 || c.rules[c.final].condition != nil }
+
+// cannotEnd proves that the action of a rule does not end an instance.
+func (c *checker) cannotEnd(r rule) bool {
+	final := c.finalCondition()
+	return final == nil && c.finalIsKnown() ||
+		final != nil && c.next(r, condition.Requirement{Condition: final, Holds: true}).Verdict == condition.Impossible
+}
+
+// leadsTo proves that after the action of a rule the condition of another one holds.
+func (c *checker) leadsTo(r, to rule) bool {
+	return to.condition != nil && c.states.Total(to.condition) &&
+		c.next(r, condition.Requirement{Condition: to.condition, Holds: false}).Verdict == condition.Impossible
+}
+
+// performs reports whether a rule has an action that is understood, on states that there
+// can be.
+func (r rule) performs() bool {
+	return r.effect != nil && r.condition != nil && !r.never && !r.Final
+}
+
+// actions finds those after which there is no way on.
+func (c *checker) actions() {
+	for i, r := range c.rules {
+		if !r.performs() || !c.finalIsKnown() {
+			continue
+		}
+		var nothing []condition.Requirement
+		unknown := false
+		anywhere := false // some rule may hold after it
+		for _, to := range c.rules {
+			switch {
+			case !to.Enabled:
+			case to.condition == nil:
+				unknown = true
+			default:
+				nothing = append(nothing, condition.Requirement{Condition: to.condition, Holds: false})
+				if c.next(r, condition.Requirement{Condition: to.condition, Holds: true}).Verdict != condition.Impossible {
+					anywhere = true
+				}
+			}
+		}
+		f := Finding{Check: "dead-end", Part: InAction, Index: i, Do: "add a rule for that state, or make it final"}
+		switch {
+		case unknown:
+		case !anywhere:
+			f.Severity = Warning
+			f.Message = fmt.Sprintf("after the action of %s no rule holds, and the state is not final: %s", r.Label(), *r.Action)
+			f.Why = "unless something else has changed the instance, or pends, it becomes an exception"
+			c.add(f)
+		default:
+			if a := c.next(r, nothing...); a.Verdict == condition.Possible {
+				f.Severity = Note
+				f.Message = fmt.Sprintf("after the action of %s there are states in which no rule holds", r.Label())
+				f.Why = "such as " + strings.Join(readable(a.State), ", ") + "; whether an instance comes to it is not known"
+				c.add(f)
+			}
+		}
+	}
+}
+
+// readable names attributes as they are called.
+func readable(state []string) []string {
+	var list []string
+	for _, s := range state {
+		list = append(list, strings.ReplaceAll(s, "\x00after", " (afterwards)"))
+	}
+	return list
+}
+
+// loops finds actions that have themselves or each other be performed for ever.
+func (c *checker) loops() {
+	if !c.finalIsKnown() {
+		return
+	}
+	follows := make(map[int][]int)
+	for i, r := range c.rules {
+		if !r.performs() || !c.cannotEnd(r) {
+			continue
+		}
+		for j, to := range c.rules {
+			if to.performs() && c.leadsTo(r, to) {
+				follows[i] = append(follows[i], j)
+			}
+		}
+	}
+	told := make(map[int]bool)
+	for i := range c.rules {
+		cycle := shortestCycle(follows, i)
+		if cycle == nil || told[slices.Min(cycle)] {
+			continue
+		}
+		told[slices.Min(cycle)] = true
+		c.tellLoop(cycle)
+	}
+}
+
+func (c *checker) tellLoop(cycle []int) {
+	var labels []string
+	delayed := false
+	for _, i := range cycle {
+		labels = append(labels, c.rules[i].Label())
+		delayed = delayed || c.rules[i].Delay != nil
+	}
+	f := Finding{
+		Severity: Warning, Check: "loop", Part: InAction, Index: cycle[0],
+		Message: c.rules[cycle[0]].Label() + " fires again and again: after its action its condition still holds",
+		Why:     "the engine performs it without a pause, until something else changes what the condition reads, up to max_states states",
+		Do:      "have the action write something that its condition excludes",
+	}
+	if len(cycle) > 1 {
+		f.Message = fmt.Sprintf("%s fire each other again and again: after the action of each the condition of the next holds", strings.Join(labels, ", "))
+		f.Do = "have one of the actions write something that the next condition excludes"
+	}
+	if delayed {
+		f.Severity = Note
+		f.Message = strings.Replace(f.Message, "again and again", "again whenever the delay is over", 1)
+		f.Why = "until something else changes what the condition reads, up to max_states states; fine for a reminder"
+	}
+	c.add(f)
+}
+
+// shortestCycle returns the shortest way from a rule back to it, nil if there is none.
+func shortestCycle(follows map[int][]int, start int) []int {
+	type step struct {
+		at   int
+		path []int
+	}
+	queue := []step{{start, []int{start}}}
+	visited := make(map[int]bool)
+	for len(queue) > 0 {
+		s := queue[0]
+		queue = queue[1:]
+		for _, j := range follows[s.at] {
+			if j == start {
+				return s.path
+			}
+			if !visited[j] {
+				visited[j] = true
+				queue = append(queue, step{j, append(slices.Clone(s.path), j)})
+			}
+		}
+	}
+	return nil
+}
