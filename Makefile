@@ -3,7 +3,7 @@
 # there is to do.
 
 # What needs no PostgreSQL to begin with, because it installs or finds it.
-WORKFLOW = help deps check demo bench lint dist
+WORKFLOW = help deps check demo shell bench lint dist
 
 GO = scripts/go
 export PG_CONFIG
@@ -125,6 +125,8 @@ lint:
 	@scripts/check lint
 demo:
 	@scripts/demo
+shell:
+	@scripts/shell
 bench:
 	@scripts/bench
 dist:
@@ -140,8 +142,9 @@ endif
 #@ make clean           remove everything that was built
 #@
 #@ make demo            dependencies, build, a private cluster, a real flow from start to final
+#@ make shell           dependencies, build, a private cluster, and a shell in which psql and wedctl reach it
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
 #@ make bench           dependencies, build, the figures of this machine
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
-#@ make deps            install what Debian has and this machine lacks; the four above do it, too
+#@ make deps            install what Debian has and this machine lacks; the five above do it, too

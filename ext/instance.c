@@ -252,39 +252,12 @@ wed_instance_texts(PG_FUNCTION_ARGS)
 Datum
 wed_pends(PG_FUNCTION_ARGS)
 {
-	int32		tgid = PG_GETARG_INT32(2);
-	int64		version = PG_GETARG_INT64(3);
-	Instances	instances;
-	Snapshot	snapshot;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		pends = false;
+	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
+	WedStamp	stamp;
+	WedPending	pending = {0};
 
-	open_instances(PG_GETARG_OID(0), &instances);
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	ScanKeyInit(&key, instances.wid, BTEqualStrategyNumber, F_INT8EQ, PG_GETARG_DATUM(1));
-	scan = systable_beginscan(instances.table, instances.primary_key, true, snapshot, 1, &key);
-	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		bool		isnull;
-		Datum		value = heap_getattr(tuple, instances.stamp, RelationGetDescr(instances.table), &isnull);
-		WedStamp	stamp;
-		WedPending	pending = {0};
-
-		if (!isnull)
-		{
-			wed_stamp_read(value, &stamp);
-			wed_stamp_pending_after(&stamp, wed_flow_outline(instances.table)->excpt_tgid, &pending);
-		}
-		for (int i = 0; i < pending.count; i++)
-		{
-			if (pending.tgids[i] == tgid && pending.since[i] == version)
-				pends = true;
-		}
-	}
-	systable_endscan(scan);
-	UnregisterSnapshot(snapshot);
-	table_close(instances.table, AccessShareLock);
-	PG_RETURN_BOOL(pends);
+	if (wed_read_stamp(RelationGetRelid(wed_flow), PG_GETARG_INT64(1), &stamp))
+		wed_stamp_pending_after(&stamp, wed_flow_outline(wed_flow)->excpt_tgid, &pending);
+	table_close(wed_flow, AccessShareLock);
+	PG_RETURN_BOOL(wed_pending_since(&pending, PG_GETARG_INT32(2)) == PG_GETARG_INT64(3));
 }

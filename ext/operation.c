@@ -135,12 +135,7 @@ still_pends(const Update *update, Datum value)
 
 	wed_stamp_read(value, &stamp);
 	wed_stamp_pending_after(&stamp, update->flow->excpt_tgid, &pending);
-	for (int i = 0; i < pending.count; i++)
-	{
-		if (pending.tgids[i] == update->tgid)
-			return pending.since[i] == update->version;
-	}
-	return false;
+	return wed_pending_since(&pending, update->tgid) == update->version;
 }
 
 /*

@@ -175,8 +175,9 @@ wed_stamp_make(Oid stamp_type, const WedStamp *stamp)
 	return result;
 }
 
-static bool
-is_among(int32 tgid, const int32 *tgids, int count)
+/* Whether a WED-trigger is in a list. */
+bool
+wed_is_among(int32 tgid, const int32 *tgids, int count)
 {
 	for (int i = 0; i < count; i++)
 	{
@@ -192,7 +193,7 @@ add_pending(WedPending *pending, int32 tgid, int64 since, bool clock)
 {
 	int			at = pending->count;
 
-	if (is_among(tgid, pending->tgids, pending->count))
+	if (wed_is_among(tgid, pending->tgids, pending->count))
 		return;
 	while (at > 0 && pending->tgids[at - 1] > tgid)
 	{
@@ -232,15 +233,27 @@ wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, WedPending *pen
 	{
 		int32		tgid = stamp->pending[i];
 
-		if (tgid == stamp->by || is_among(tgid, stamp->withdrawn, stamp->nwithdrawn))
+		if (tgid == stamp->by || wed_is_among(tgid, stamp->withdrawn, stamp->nwithdrawn))
 			continue;
 		if (kept == stamp->nkept)
 			elog(ERROR, "stamp of a WED-state lacks the states that fired what is pending");
-		add_pending(pending, tgid, stamp->since[kept++], is_among(tgid, stamp->clocks, stamp->nclocks));
+		add_pending(pending, tgid, stamp->since[kept++], wed_is_among(tgid, stamp->clocks, stamp->nclocks));
 	}
 	for (int i = 0; i < stamp->nmatched; i++)
 		add_pending(pending, stamp->matched[i], stamp->version,
-					is_among(stamp->matched[i], stamp->clocks, stamp->nclocks));
+					wed_is_among(stamp->matched[i], stamp->clocks, stamp->nclocks));
 	if (pending->count == 0 || stamp->error != NULL)
 		add_pending(pending, excpt_tgid, stamp->version, false);
+}
+
+/* The state that fired a WED-trigger that pends; -1 if it does not. */
+int64
+wed_pending_since(const WedPending *pending, int32 tgid)
+{
+	for (int i = 0; i < pending->count; i++)
+	{
+		if (pending->tgids[i] == tgid)
+			return pending->since[i];
+	}
+	return -1;
 }

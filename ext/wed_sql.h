@@ -18,6 +18,7 @@
 #include "access/xlogdefs.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "nodes/nodes.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
@@ -202,6 +203,8 @@ extern char *wed_try_action(const WedFlow *flow, void (*body) (void *), void *ar
 extern Oid	wed_stamp_type(void);
 extern void wed_stamp_read(Datum value, WedStamp *stamp);
 extern Datum wed_stamp_make(Oid stamp_type, const WedStamp *stamp);
+extern bool wed_is_among(int32 tgid, const int32 *tgids, int count);
+extern int64 wed_pending_since(const WedPending *pending, int32 tgid);
 extern void wed_stamp_pending_after(const WedStamp *stamp, int32 excpt_tgid, WedPending *pending);
 
 /* operation.c */
@@ -240,7 +243,7 @@ extern const WedOperation *wed_operation_on(Oid wed_flow, int64 wid);
 extern char *wed_update_statement(Relation wed_flow, const char *set_clause, const char *returning);
 extern void wed_check_one_update(const char *statement, bool of_user);
 
-/* guard.c */
+/* job.c */
 typedef bool (*WedJobTest) (const WedFlow *flow, int32 tgid, const char *trname, void *arg);
 extern bool wed_any_job(const WedFlow *flow, int64 wid, WedJobTest test, void *arg);
 
@@ -257,9 +260,12 @@ typedef struct WedJob
 	TimestampTz leased_until;
 } WedJob;
 
+extern void wed_complete_locked_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp *stamp);
 extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
+extern bool wed_has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since);
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
 extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);
+extern void wed_append_transition(StringInfo buf, const char *trname, int32 tgid);
 extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid);
 
 /* rights.c */

@@ -53,7 +53,8 @@ begin
             leased_by    name,
             constraint job_pool_pkey primary key (wid, tgid, version)
         ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-        create index job_pool_trname on %1$I.job_pool (trname, priority desc, fired_at, wid, tgid);
+        -- leased jobs are apart: whoever looks for one that is free need not read those that others have
+        create index job_pool_trname on %1$I.job_pool (trname, (lckid is null), priority desc, fired_at, wid, tgid);
         create table %1$I.wed_trace (
             wid     bigint not null,
             version bigint not null,

@@ -350,6 +350,7 @@ begin
         execute format('revoke all on %s, %s from %s', f.job_pool, f.wed_trace, role);
         execute format('revoke usage on schema %I from %s', wed_sql.flow_name(f), role);
     end loop;
+    perform wed_sql.revoke_schema_usage(role);
 end
 $$;
 

@@ -16,6 +16,31 @@ revoke all on function wed_sql.is_entitled(oid, regclass, text) from public;
 comment on function wed_sql.is_entitled(oid, regclass, text) is
 'Whether a role, or one that it is a member of, may perform a WED-transition: as a session of it may, after SET ROLE.';
 
+-- A lock that is granted; whether its job is pending is not looked at.
+create function wed_sql.possible_job_locks(out flow_id integer, out wid bigint, out tgid integer, out pid integer)
+    returns setof record
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with locks as materialized (
+        select l.pid, l.objid::bigint as tgid,
+               -- beyond 32 bits, where PostgreSQL has 2 for the locks of two integers: ext/joblock.c
+               (((l.objsubid + 65536) % 65536 - 2)::bigint << 32) | l.classid::bigint as wid
+          from pg_locks l
+         where l.locktype = 'advisory' and l.granted
+           and l.database = (select d.oid from pg_database d where d.datname = current_database())
+           and l.objsubid not in (0, 1))
+    select f.flow_id, k.wid, k.tgid::integer, k.pid
+      from locks k
+      join lateral (select r.flow_id from wed_sql.rule r where r.tgid = k.tgid
+                    union
+                    select e.flow_id from wed_sql.flow e where e.excpt_tgid = k.tgid) f on true
+$$;
+
+revoke all on function wed_sql.possible_job_locks() from public;
+
+comment on function wed_sql.possible_job_locks() is 'Advisory locks of this database that are those of jobs, if there are such jobs.';
+
 create function wed_sql.job_locks(
         out flow name, out wid bigint, out tgid integer, out trname text, out pid integer, out role name,
         out application_name text, out xact_start timestamp with time zone, out backend_start timestamp with time zone,
@@ -28,21 +53,10 @@ declare
     f record;
 begin
     for f in
-        with locks as materialized (
-            select l.pid, l.objid::bigint as tgid,
-                   -- beyond 32 bits, where PostgreSQL has 2 for the locks of two integers: ext/joblock.c
-                   (((l.objsubid + 65536) % 65536 - 2)::bigint << 32) | l.classid::bigint as wid
-              from pg_locks l
-             where l.locktype = 'advisory' and l.granted
-               and l.database = (select d.oid from pg_database d where d.datname = current_database())
-               and l.objsubid not in (0, 1))
         select w.wed_flow, w.job_pool, n.nspname,
                array_agg(k.pid) as pids, array_agg(k.wid) as wids, array_agg(k.tgid) as tgids
-          from locks k
-          join lateral (select r.flow_id from wed_sql.rule r where r.tgid = k.tgid
-                        union
-                        select e.flow_id from wed_sql.flow e where e.excpt_tgid = k.tgid) r on true
-          join wed_sql.flow w on w.flow_id = r.flow_id
+          from wed_sql.possible_job_locks() k
+          join wed_sql.flow w on w.flow_id = k.flow_id
           join pg_class c on c.oid = w.wed_flow
           join pg_namespace n on n.oid = c.relnamespace
          group by w.wed_flow, w.job_pool, n.nspname

@@ -62,6 +62,48 @@ revoke all on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], in
 comment on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], interval, name) is
 'Leases jobs whose locks this transaction has. Of those that the caller may perform, but not see, it does not return the state.';
 
+-- The index has them in this order, those that are leased apart: however many there are, only those are looked at that are
+-- taken, or whose lock others have.
+-- A plan that sorts would look at all, and that is what one makes of statistics from when there were few.
+create function wed_sql.take_free_jobs(
+        f wed_sql.flow, transition text, most integer, except_tgids integer[], only_wids bigint[], except_rows tid[],
+        out wids bigint[], out tgids integer[], out rows tid[])
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set enable_seqscan = off
+    set enable_sort = off
+as $$
+begin
+    -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
+    -- only under the jobs' locks: nobody who performs one waits for us.
+    execute format($sql$
+        select array_agg(c.wid), array_agg(c.tgid), array_agg(c.ctid)
+          from (select c.wid, c.tgid, c.ctid
+                  from (select j.wid, j.tgid, j.ctid
+                          from %1$s j
+                         where j.trname = $1 and j.lckid is null
+                           and (j.available_at is null or j.available_at <= clock_timestamp())
+                           and j.tgid <> all ($3)
+                           and ($4 is null or j.wid = any ($4))
+                           and j.ctid <> all ($5)
+                           and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
+                         order by j.priority desc, j.fired_at, j.wid, j.tgid
+                        offset 0) c
+                 where wed_sql.take_job_lock(c.wid, c.tgid)
+                 limit $2) c
+    $sql$, f.job_pool)
+       into wids, tgids, rows using transition, most, except_tgids, only_wids, except_rows;
+end
+$$;
+
+revoke all on function wed_sql.take_free_jobs(wed_sql.flow, text, integer, integer[], bigint[], tid[]) from public;
+
+comment on function wed_sql.take_free_jobs(wed_sql.flow, text, integer, integer[], bigint[], tid[]) is
+'Takes the locks of jobs of a WED-transition that nobody has: by priority, and the longest pending first; null if there are none. Of only_wids, if that is not null.';
+
 create function wed_sql.lease_for(flow text, transition text, duration interval, max_jobs integer, caller name)
     returns table (wid bigint, tgid integer, trname text, lckid text, payload jsonb, fired_at timestamp with time zone,
                    attempts integer, last_error text, leased_until timestamp with time zone)
@@ -71,7 +113,6 @@ as $$
 declare
     f wed_sql.flow;
     actions integer[];
-    filtered boolean;
     seen bigint[];
     wids bigint[];
     tgids integer[];
@@ -92,35 +133,17 @@ begin
     -- what the engine does itself
     actions := array(select r.tgid from wed_sql.rule r
                       where r.flow_id = f.flow_id and r.valid_until = 9223372036854775807 and r.action is not null);
-    filtered := wed_sql.is_filtered(f, caller);
-    if filtered then
+    if wed_sql.is_filtered(f, caller) then
         execute format('select array_agg(distinct j.wid) from %s j
                          where j.trname = $1 and j.lckid is null and (j.available_at is null or j.available_at <= clock_timestamp())', f.job_pool)
            into seen using transition;
-        seen := wed_sql.seen_by(f, seen, caller);
+        seen := coalesce(wed_sql.seen_by(f, seen, caller), '{}');
     end if;
     -- Others may take what has just been found: then there may be more, however often that happens. No row is tried
     -- twice, so it ends.
     loop
-        -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
-        -- only under the jobs' locks: nobody who performs one waits for us.
-        execute format($sql$
-            select array_agg(c.wid), array_agg(c.tgid), array_agg(c.ctid)
-              from (select c.wid, c.tgid, c.ctid
-                      from (select j.wid, j.tgid, j.ctid
-                              from %1$s j
-                             where j.trname = $1 and j.lckid is null
-                               and (j.available_at is null or j.available_at <= clock_timestamp())
-                               and j.tgid <> all ($3)
-                               and (not $4 or j.wid = any ($5))
-                               and j.ctid <> all ($6)
-                               and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
-                             order by j.priority desc, j.fired_at, j.wid, j.tgid
-                            offset 0) c
-                     where wed_sql.take_job_lock(c.wid, c.tgid)
-                     limit $2) c
-        $sql$, f.job_pool)
-           into wids, tgids, rows using transition, max_jobs - leased, actions, filtered, seen, tried;
+        select t.wids, t.tgids, t.rows into wids, tgids, rows
+          from wed_sql.take_free_jobs(f, transition, max_jobs - leased, actions, seen, tried) t;
         exit when wids is null;
         tried := tried || rows;
         return query select * from wed_sql.take_leases(f, wids, tgids, duration, caller);

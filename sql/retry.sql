@@ -263,30 +263,6 @@ comment on function wed_sql.sweep_retry(wed_sql.flow, bigint, integer, bigint) i
 
 -- What workers call about a job: a function in C that knows its caller, and one of these that does it.
 
-create function wed_sql.flow_named(name text) returns wed_sql.flow
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-as $$
-declare
-    f wed_sql.flow;
-begin
-    select flow.* into f
-      from wed_sql.flow
-      join pg_class c on c.oid = flow.wed_flow
-      join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = name and c.relname = 'wed_flow';
-    if not found then
-        raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
-    end if;
-    return f;
-end
-$$;
-
-revoke all on function wed_sql.flow_named(text) from public;
-
-comment on function wed_sql.flow_named(text) is 'The flow of this name; an error if there is none.';
-
 create function wed_sql.flow_of_worker(name text, transition text, caller name) returns wed_sql.flow
     language plpgsql stable
     set search_path = pg_catalog, pg_temp

@@ -192,25 +192,17 @@ create function wed_sql.pending_jobs(most bigint default null,
     returns setof record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    -- what recursion is thought to cost is far from what it does
+    set jit = off
 as $$
 declare
     f record;
 begin
     for f in
-        with locks as materialized (
-            -- as in job_locks()
-            select l.objid::bigint as tgid, (((l.objsubid + 65536) % 65536 - 2)::bigint << 32) | l.classid::bigint as wid
-              from pg_locks l
-             where l.locktype = 'advisory' and l.granted
-               and l.database = (select d.oid from pg_database d where d.datname = current_database())
-               and l.objsubid not in (0, 1)),
-        taken as (
-            select r.flow_id, array_agg(k.wid) as wids, array_agg(k.tgid) as tgids
-              from locks k
-              join lateral (select r.flow_id from wed_sql.rule r where r.tgid = k.tgid
-                            union
-                            select e.flow_id from wed_sql.flow e where e.excpt_tgid = k.tgid) r on true
-             group by r.flow_id)
+        with taken as (
+            select k.flow_id, array_agg(k.wid) as wids, array_agg(k.tgid) as tgids
+              from wed_sql.possible_job_locks() k
+             group by k.flow_id)
         select w.flow_id, w.job_pool, coalesce(t.wids, '{}') as wids, coalesce(t.tgids, '{}') as tgids
           from wed_sql.flow w
           left join taken t on t.flow_id = w.flow_id
@@ -224,35 +216,39 @@ begin
             -- name after name, and priority after priority, by the index, however many jobs there are of each
             return query execute format($sql$
                 with recursive names as (
-                    (select j.trname, j.priority from %1$s j order by j.trname, j.priority desc limit 1)
+                    (select j.trname from %1$s j order by j.trname limit 1)
                     union all
-                    select next.trname, next.priority
+                    select (select j.trname from %1$s j where j.trname > n.trname order by j.trname limit 1)
                       from names n
-                     cross join lateral (
-                           select * from (
-                               (select j.trname, j.priority from %1$s j
-                                 where j.trname = n.trname and j.priority < n.priority order by j.priority desc limit 1)
-                               union all
-                               (select j.trname, j.priority from %1$s j
-                                 where j.trname > n.trname order by j.trname, j.priority desc limit 1)) either
-                            order by either.trname, either.priority desc limit 1) next),
+                     where n.trname is not null),
+                priorities as (
+                    select n.trname, (select j.priority from %1$s j
+                                       where j.trname = n.trname and j.lckid is null order by j.priority desc limit 1) as priority
+                      from names n
+                     where n.trname is not null
+                    union all
+                    select p.trname, (select j.priority from %1$s j
+                                       where j.trname = p.trname and j.lckid is null and j.priority < p.priority
+                                       order by j.priority desc limit 1)
+                      from priorities p
+                     where p.priority is not null),
                 taken as materialized (
                     select j.wid, j.tgid, j.trname from unnest($2, $3) k(wid, tgid) join %1$s j on j.wid = k.wid and j.tgid = k.tgid),
                 first as (
-                    select n.trname, min(o.fired_at) as fired_at
-                      from names n
+                    select p.trname, min(o.fired_at) as fired_at
+                      from priorities p
                       left join lateral (
                            select j.fired_at from %1$s j
-                            where j.trname = n.trname and j.priority = n.priority
-                              and (j.lckid is null or j.leased_until <= clock_timestamp())
+                            where j.trname = p.trname and j.priority = p.priority and j.lckid is null
                               and not exists (select from taken where taken.wid = j.wid and taken.tgid = j.tgid)
                             order by j.fired_at limit 1) o on true
-                     group by n.trname)
-                select $1, n.trname, greatest(c.pending - c.leased - t.running, 0), t.running, c.leased, n.fired_at
+                     group by p.trname)
+                select $1, n.trname, greatest(c.pending - c.leased - t.running, 0), t.running, c.leased, least(n.fired_at, c.lapsed)
                   from first n
                  cross join lateral (
-                       select count(*) as pending, count(*) filter (where j.lckid is not null and j.leased_until > clock_timestamp()) as leased
-                         from (select j.lckid, j.leased_until from %1$s j where j.trname = n.trname limit $4) j) c
+                       select count(*) as pending, count(*) filter (where j.lckid is not null and j.leased_until > clock_timestamp()) as leased,
+                              min(j.fired_at) filter (where j.lckid is not null and j.leased_until <= clock_timestamp()) as lapsed
+                         from (select j.lckid, j.leased_until, j.fired_at from %1$s j where j.trname = n.trname limit $4) j) c
                  cross join lateral (select count(*) as running from taken where taken.trname = n.trname) t
             $sql$, f.job_pool) using f.flow_id, f.wids, f.tgids, most;
         exception

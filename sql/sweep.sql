@@ -59,12 +59,11 @@ create function wed_sql.sweep_action(f wed_sql.flow, due wed_sql.timer) returns 
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    r wed_sql.rule;
+    r wed_sql.rule := wed_sql.last_rule(due.tgid);
     done record;
     pending boolean;
     available_at timestamp with time zone;
 begin
-    select * into r from wed_sql.rule where tgid = due.tgid order by valid_from desc limit 1;
     execute format('select true, j.available_at from %s j where j.wid = $1 and j.tgid = $2 and j.version = $3', f.job_pool)
        into pending, available_at using due.wid, due.tgid, due.version;
     pending := coalesce(pending, false);

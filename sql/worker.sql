@@ -39,22 +39,38 @@ create function wed_sql.has_visible_job(wed_flow regclass, wid bigint) returns b
 comment on function wed_sql.has_visible_job(regclass, bigint) is
 'Whether a job of the instance is pending that the current user may perform, or this transaction has performed one. For row security policies.';
 
-create function wed_sql.flow_of_owner(name text, caller name) returns wed_sql.flow
-    language plpgsql
+create function wed_sql.flow_named(name text) returns wed_sql.flow
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     f wed_sql.flow;
-    owner name;
 begin
     select flow.* into f
       from wed_sql.flow
       join pg_class c on c.oid = flow.wed_flow
       join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = name;
+     where n.nspname = name and c.relname = 'wed_flow';
     if not found then
         raise exception 'WED-flow "%" does not exist', name using errcode = 'undefined_object';
     end if;
+    return f;
+end
+$$;
+
+revoke all on function wed_sql.flow_named(text) from public;
+
+comment on function wed_sql.flow_named(text) is 'The flow of this name; an error if there is none.';
+
+create function wed_sql.flow_of_owner(name text, caller name) returns wed_sql.flow
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    f wed_sql.flow := wed_sql.flow_named(name);
+    owner name;
+begin
     select pg_get_userbyid(relowner) into strict owner from pg_class where oid = f.wed_flow;
     if not pg_has_role(caller, owner, 'usage') then
         raise exception 'must be owner of WED-flow "%"', name using errcode = 'insufficient_privilege';
@@ -211,6 +227,24 @@ revoke all on function wed_sql.grant_worker_for(text, text, name, name) from pub
 
 comment on function wed_sql.grant_worker_for(text, text, name, name) is 'Gives a worker role the right to perform a WED-transition, for a caller.';
 
+-- What a role was given besides must not keep it from being dropped.
+create function wed_sql.revoke_schema_usage(role regrole) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from wed_sql.worker w where w.role = revoke_schema_usage.role)
+       and not exists (select from wed_sql.engine_role e where e.role = revoke_schema_usage.role)
+    then
+        execute format('revoke usage on schema wed_sql from %s', role);
+    end if;
+end
+$$;
+
+revoke all on function wed_sql.revoke_schema_usage(regrole) from public;
+
+comment on function wed_sql.revoke_schema_usage(regrole) is 'Takes back USAGE on schema wed_sql from a role that is neither a worker nor the engine.';
+
 create function wed_sql.revoke_worker_for(flow text, transition text, role name, caller name) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -230,6 +264,7 @@ begin
     then
         execute format('revoke all on %s, %s from %I', f.job_pool, f.wed_flow, role);
         execute format('revoke usage on schema %I from %I', flow, role);
+        perform wed_sql.revoke_schema_usage(quote_ident(role)::regrole);
     end if;
     perform wed_sql.definition_changed(f.wed_flow);
 end

@@ -48,7 +48,7 @@ func connect(ctx context.Context, t *testing.T) *pgx.Conn {
 	return conn
 }
 
-func exec(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+func execute(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	t.Helper()
 	if _, err := conn.Exec(ctx, sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -71,15 +71,15 @@ func TestKilledEngineLosesAndDoublesNothing(t *testing.T) {
 	conn := connect(ctx, t)
 	n := instances(t)
 	started := query[time.Time](ctx, t, conn, "select pg_postmaster_start_time()")
-	defineFigure2(ctx, t, conn)
-	exec(ctx, t, conn, "select wed_sql.sync('2 minutes')") // there is a slot: from here on no state is to be missed
+	defineFigure2(ctx, t, conn, flowName)
+	execute(ctx, t, conn, "select wed_sql.sync('2 minutes')") // there is a slot: from here on no state is to be missed
 
 	kills := killer(ctx, t)
 	drive(ctx, t, n)
 	killed := kills()
-	exec(ctx, t, conn, "select wed_sql.sync('2 minutes')")
+	execute(ctx, t, conn, "select wed_sql.sync('2 minutes')")
 
-	judgeAll(ctx, t, conn, n)
+	judgeAll(ctx, t, conn, flowName, n)
 	if left := query[int](ctx, t, conn, "select count(*) from "+flowName+".job_pool"); left != 0 {
 		t.Errorf("%d jobs are left", left)
 	}
@@ -90,17 +90,17 @@ func TestKilledEngineLosesAndDoublesNothing(t *testing.T) {
 		t.Error("the engine was never killed")
 	}
 	t.Logf("%d instances, %d workers, engine killed %d times", n, workers, killed)
-	exec(ctx, t, conn, "select wed_sql.drop_flow($1)", flowName)
+	execute(ctx, t, conn, "select wed_sql.drop_flow($1)", flowName)
 }
 
-func defineFigure2(ctx context.Context, t *testing.T, conn *pgx.Conn) {
-	exec(ctx, t, conn, "create extension if not exists wed_sql")
-	if query[bool](ctx, t, conn, "select exists (select from pg_namespace where nspname = $1)", flowName) {
-		exec(ctx, t, conn, "select wed_sql.drop_flow($1)", flowName)
+func defineFigure2(ctx context.Context, t *testing.T, conn *pgx.Conn, flow string) {
+	execute(ctx, t, conn, "create extension if not exists wed_sql")
+	if query[bool](ctx, t, conn, "select exists (select from pg_namespace where nspname = $1)", flow) {
+		execute(ctx, t, conn, "select wed_sql.drop_flow($1)", flow)
 	}
-	exec(ctx, t, conn, "select wed_sql.create_flow($1)", flowName)
-	exec(ctx, t, conn, "insert into "+flowName+".wed_attr (aname, adv) values ('a1', 'ready'), ('a2', null), ('a3', null)")
-	exec(ctx, t, conn, "insert into "+flowName+`.wed_trig (trname, cpred, cfinal) values
+	execute(ctx, t, conn, "select wed_sql.create_flow($1)", flow)
+	execute(ctx, t, conn, "insert into "+flow+".wed_attr (aname, adv) values ('a1', 'ready'), ('a2', null), ('a3', null)")
+	execute(ctx, t, conn, "insert into "+flow+`.wed_trig (trname, cpred, cfinal) values
 	    ('tr_a2', $$a1='ready' and (a2 is null)$$, false), ('tr_a3', $$a1='ready' and (a3 is null)$$, false),
 	    ('tr_final', $$a1='ready' and (a2 is not null) and (a3 is not null)$$, false), (null, $$a1 <> 'ready'$$, true)`)
 }
@@ -141,7 +141,7 @@ func drive(ctx context.Context, t *testing.T, n int) {
 	group, ctx := errgroup.WithContext(ctx)
 	for range workers {
 		conn := connect(ctx, t)
-		exec(ctx, t, conn, "listen tr_a2; listen tr_a3; listen tr_final")
+		execute(ctx, t, conn, "listen tr_a2; listen tr_a3; listen tr_final")
 		group.Go(func() error {
 			for ended.Load() < int64(n) {
 				if started.Add(1) <= int64(n) {
@@ -235,10 +235,10 @@ func perform(ctx context.Context, conn *pgx.Conn, wid int64, tgid int32, set str
 	return true, tx.Commit(ctx)
 }
 
-func judgeAll(ctx context.Context, t *testing.T, conn *pgx.Conn, n int) {
+func judgeAll(ctx context.Context, t *testing.T, conn *pgx.Conn, flow string, n int) {
 	t.Helper()
 	rows, err := conn.Query(ctx, `select wid, version, state->>'a1', state->>'a2', state->>'a3', trw, trf, status::text, tstmp
-	                                from `+flowName+`.wed_trace order by wid, version`)
+	                                from `+flow+`.wed_trace order by wid, version`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,19 +45,19 @@ func TestTimeAndInterventionsUnderKills(t *testing.T) {
 	conn := connect(ctx, t)
 	n := max(instances(t)/5, 20)
 	tgids := defineTimeFlow(ctx, t, conn)
-	exec(ctx, t, conn, "select wed_sql.sync('2 minutes')")
+	execute(ctx, t, conn, "select wed_sql.sync('2 minutes')")
 
 	kills := killer(ctx, t)
 	driveTimeFlow(ctx, t, conn, n)
 	killed := kills()
-	exec(ctx, t, conn, "select wed_sql.sync('2 minutes')")
+	execute(ctx, t, conn, "select wed_sql.sync('2 minutes')")
 
 	judgeTimeFlow(ctx, t, conn, tgids, n)
 	for _, table := range []string{timeFlow + ".job_pool", "wed_sql.timer"} {
 		awaitNone(ctx, t, conn, table)
 	}
 	t.Logf("%d instances, engine killed %d times", n, killed)
-	exec(ctx, t, conn, "select wed_sql.drop_flow($1)", timeFlow)
+	execute(ctx, t, conn, "select wed_sql.drop_flow($1)", timeFlow)
 }
 
 // awaitNone gives the sweeper time for what was in use when it was withdrawn.
@@ -76,30 +76,30 @@ func awaitNone(ctx context.Context, t *testing.T, conn *pgx.Conn, table string) 
 }
 
 func defineTimeFlow(ctx context.Context, t *testing.T, conn *pgx.Conn) map[string]int32 {
-	exec(ctx, t, conn, "create extension if not exists wed_sql")
+	execute(ctx, t, conn, "create extension if not exists wed_sql")
 	if query[bool](ctx, t, conn, "select exists (select from pg_namespace where nspname = $1)", timeFlow) {
-		exec(ctx, t, conn, "select wed_sql.drop_flow($1)", timeFlow)
+		execute(ctx, t, conn, "select wed_sql.drop_flow($1)", timeFlow)
 	}
-	exec(ctx, t, conn, "select wed_sql.create_flow($1)", timeFlow)
-	exec(ctx, t, conn, "insert into "+timeFlow+".wed_attr (aname, atype, adv) values ('x', 'integer', '0'), ('y', 'integer', '0')")
+	execute(ctx, t, conn, "select wed_sql.create_flow($1)", timeFlow)
+	execute(ctx, t, conn, "insert into "+timeFlow+".wed_attr (aname, atype, adv) values ('x', 'integer', '0'), ('y', 'integer', '0')")
 	tgids := map[string]int32{}
 	for _, r := range timeRules {
 		tgids[r.trname] = query[int32](ctx, t, conn, "insert into "+timeFlow+`.wed_trig (trname, cpred, delay, action, withdrawable)
 		    values ($1, $2, nullif($3, '')::interval, nullif($4, ''), $5) returning tgid`, r.trname, r.cpred, r.delay, r.action, r.withdrawable)
 	}
-	exec(ctx, t, conn, fmt.Sprintf("insert into %s.wed_trig (cpred, cfinal) values ('x >= %d', true)", timeFlow, timeEnd))
+	execute(ctx, t, conn, fmt.Sprintf("insert into %s.wed_trig (cpred, cfinal) values ('x >= %d', true)", timeFlow, timeEnd))
 	tgids["_EXCPT"] = query[int32](ctx, t, conn, "select excpt_tgid from wed_sql.flow where wed_flow = ($1 || '.wed_flow')::regclass", timeFlow)
 	return tgids
 }
 
 func driveTimeFlow(ctx context.Context, t *testing.T, conn *pgx.Conn, n int) {
 	t.Helper()
-	exec(ctx, t, conn, "insert into "+timeFlow+".wed_flow (x) select i % 7 from generate_series(1, $1) i", n)
+	execute(ctx, t, conn, "insert into "+timeFlow+".wed_flow (x) select i % 7 from generate_series(1, $1) i", n)
 	var over atomic.Bool
 	group, gctx := errgroup.WithContext(ctx)
 	for range workers / 2 {
 		conn := connect(ctx, t)
-		exec(ctx, t, conn, "listen even; listen third; listen fifth; listen \"_EXCPT\"")
+		execute(ctx, t, conn, "listen even; listen third; listen fifth; listen \"_EXCPT\"")
 		group.Go(func() error {
 			for !over.Load() {
 				if done, err := workOnTime(gctx, conn); err != nil {

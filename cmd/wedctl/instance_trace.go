@@ -25,7 +25,7 @@ were pending (not on a narrow terminal); what it changed.
 
 Example: wedctl instance trace -f travel 2`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
+			flowFlag(),
 			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show every attribute, not only what changed"},
 			outputFlag(), dsnFlag(),
 		},

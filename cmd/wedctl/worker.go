@@ -40,7 +40,7 @@ The first SIGINT or SIGTERM lets commands finish, the second ends them.
 
 Example: wedctl worker run -f travel -t book_hotel -c 4 -- ./book_hotel.sh`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "flow", Aliases: []string{"f"}, Usage: "`NAME` of the flow"},
+			flowFlag(),
 			&cli.StringFlag{Name: "transition", Aliases: []string{"t"}, Usage: "`NAME` of the transition"},
 			&cli.IntFlag{Name: "concurrency", Aliases: []string{"c"}, Value: 1, Usage: "run up to `N` commands side by side"},
 			&cli.DurationFlag{Name: "wakeup", Value: worker.DefaultWakeup, Usage: "look for jobs at least so often"},

@@ -1,0 +1,268 @@
+package stress
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	workersFlow = "stress_workers"
+	killPause   = 100 * time.Millisecond // between two kills
+	inProgress  = 100                    // instances that are under way while workers are killed
+)
+
+// Every kind of worker there is performs figure 2, side by side, and one of them is killed by SIGKILL all the time: 200
+// times, or as WED_SQL_STRESS_KILLS says. Every instance ends as Algorithm 1 says, and no business row is written twice.
+func TestKilledWorkersLoseAndDoubleNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	conn := connect(ctx, t)
+	defineFigure2(ctx, t, conn, workersFlow)
+	t.Cleanup(func() { execute(context.Background(), t, conn, "select wed_sql.drop_flow($1)", workersFlow) })
+	// What a worker does besides: nothing would refuse a second row.
+	execute(ctx, t, conn, "create table "+workersFlow+".written (wid bigint, transition text, worker text)")
+	execute(ctx, t, conn, "select wed_sql.sync('2 minutes')")
+
+	f := newFleet(t)
+	for _, k := range kinds(t) {
+		for _, transition := range []string{"tr_a2", "tr_a3", "tr_final"} {
+			f.add(k, transition)
+		}
+	}
+	n := f.killWhileDriving(ctx, conn, kills(t))
+
+	ended := fmt.Sprintf("select count(*) from %s.wed_trace where status = 'F'", workersFlow)
+	for deadline := time.Now().Add(2 * time.Minute); query[int](ctx, t, conn, ended) < n; {
+		f.check()
+		if time.Now().After(deadline) {
+			t.Errorf("%d of %d instances have ended; of the others pend:\n%s", query[int](ctx, t, conn, ended), n,
+				query[string](ctx, t, conn, "select coalesce(string_agg(j::text, E'\\n'), 'nothing') from (select * from "+workersFlow+".job_pool limit 10) j"))
+			break
+		}
+		execute(ctx, t, conn, "select wed_sql.sync('2 minutes')")
+	}
+	f.stop()
+	judgeAll(ctx, t, conn, workersFlow, n)
+	if left := query[int](ctx, t, conn, "select count(*) from "+workersFlow+".job_pool"); left != 0 {
+		t.Errorf("%d jobs are left", left)
+	}
+	judgeBusiness(ctx, t, conn)
+	f.report(ctx, conn, n)
+}
+
+// judgeBusiness compares what the workers have written besides with the states.
+func judgeBusiness(ctx context.Context, t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	rows, err := conn.Query(ctx, `
+		select coalesce(w.wid, s.wid)::text || ' ' || coalesce(transition, trw) || ': written ' || coalesce(w.n, 0) || ' times, for ' || coalesce(s.n, 0) || ' states'
+		  from (select wid, transition, count(*) as n from `+workersFlow+`.written group by 1, 2) w
+		  full join (select t.wid, t.trw, count(*) as n from `+workersFlow+`.wed_trace t where t.trw is not null group by 1, 2) s
+		    on s.wid = w.wid and s.trw = w.transition
+		 where w.n is distinct from s.n limit 10`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range wrong {
+		t.Errorf("business rows: %s", w)
+	}
+}
+
+func kills(t *testing.T) int {
+	t.Helper()
+	s := os.Getenv("WED_SQL_STRESS_KILLS")
+	if s == "" {
+		return 200
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("WED_SQL_STRESS_KILLS: %v", err)
+	}
+	return n
+}
+
+// kind is a kind of worker: how to start one that performs a transition of figure 2. It writes the attribute that the
+// transition is there for and, in the same transaction, a row of written.
+type kind struct {
+	name    string
+	command func(transition string) *exec.Cmd
+}
+
+// sets is what each transition writes.
+func sets(transition string) (attribute, value string) {
+	switch transition {
+	case "tr_a2":
+		return "a2", "done"
+	case "tr_a3":
+		return "a3", "done"
+	}
+	return "a1", "closed"
+}
+
+// fleet is a number of worker processes that are started again when they are killed.
+type fleet struct {
+	*testing.T
+	group   errgroup.Group
+	members []*member
+}
+
+type member struct {
+	kind       kind
+	transition string
+	cmd        *exec.Cmd
+	output     *bytes.Buffer
+	kills      int
+	killed     bool
+	gone       chan struct{}
+	failure    error
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{T: t}
+	t.Cleanup(func() {
+		for _, m := range f.members {
+			_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
+			<-m.gone
+		}
+	})
+	return f
+}
+
+func (f *fleet) add(k kind, transition string) {
+	f.Helper()
+	m := &member{kind: k, transition: transition}
+	f.start(m)
+	f.members = append(f.members, m)
+}
+
+func (f *fleet) start(m *member) {
+	f.Helper()
+	m.cmd, m.output, m.killed, m.gone = m.kind.command(m.transition), &bytes.Buffer{}, false, make(chan struct{})
+	m.cmd.Stdout, m.cmd.Stderr = m.output, m.output
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	m.cmd.WaitDelay = time.Second
+	if err := m.cmd.Start(); err != nil {
+		f.Fatalf("start a worker (%s): %v", m.kind.name, err)
+	}
+	cmd, gone := m.cmd, m.gone
+	f.group.Go(func() error {
+		defer close(gone)
+		m.failure = cmd.Wait()
+		return nil
+	})
+}
+
+// kill kills a member, its children included, and starts it again.
+func (f *fleet) kill(m *member) {
+	f.Helper()
+	f.check()
+	m.killed = true
+	if err := syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		f.Fatalf("kill a worker (%s): %v", m.kind.name, err)
+	}
+	<-m.gone
+	m.kills++
+	f.start(m)
+}
+
+// check fails when a worker has ended by itself.
+func (f *fleet) check() {
+	f.Helper()
+	for _, m := range f.members {
+		select {
+		case <-m.gone:
+			f.Fatalf("a worker (%s, %s) ended by itself: %v\n%s", m.kind.name, m.transition, m.failure, m.output)
+		default:
+		}
+	}
+}
+
+// killWhileDriving kills members at random, each of them as often as the others, and keeps a number of instances under
+// way. It returns how many were started.
+func (f *fleet) killWhileDriving(ctx context.Context, conn *pgx.Conn, kills int) (started int) {
+	f.Helper()
+	order := []*member{}
+	for range kills {
+		if len(order) == 0 {
+			order = slices.Clone(f.members)
+			rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		under := query[int](ctx, f.T, conn, "select count(*) from "+workersFlow+".wed_instance where status <> 'F'")
+		if under < inProgress {
+			execute(ctx, f.T, conn, "insert into "+workersFlow+".wed_flow select from generate_series(1, $1)", inProgress-under)
+			started += inProgress - under
+		}
+		// Not what is waited for, but when the blow falls.
+		time.Sleep(rand.N(2 * killPause))
+		f.kill(order[0])
+		order = order[1:]
+	}
+	return started
+}
+
+// stop has all of them finish, as an operator would.
+func (f *fleet) stop() {
+	f.Helper()
+	for _, m := range f.members {
+		_ = syscall.Kill(m.cmd.Process.Pid, syscall.SIGTERM)
+	}
+	for _, m := range f.members {
+		select {
+		case <-m.gone:
+		case <-time.After(30 * time.Second):
+			f.Errorf("a worker (%s, %s) does not end when it is told to:\n%s", m.kind.name, m.transition, m.output)
+			_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
+			<-m.gone
+			continue
+		}
+		if m.failure != nil {
+			f.Errorf("a worker (%s, %s) that is told to end does so with %v:\n%s", m.kind.name, m.transition, m.failure, m.output)
+		}
+	}
+	_ = f.group.Wait()
+}
+
+// report logs what was survived, and by whom.
+func (f *fleet) report(ctx context.Context, conn *pgx.Conn, n int) {
+	total, by := 0, map[string]int{}
+	for _, m := range f.members {
+		total += m.kills
+		by[m.kind.name] += m.kills
+	}
+	rows, err := conn.Query(ctx, "select worker, count(*) from "+workersFlow+".written group by 1 order by 1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var done []string
+	var worker string
+	var count int
+	if _, err := pgx.ForEachRow(rows, []any{&worker, &count}, func() error {
+		done = append(done, fmt.Sprintf("%s: %d done, %d killed", worker, count, by[worker]))
+		if count == 0 || by[worker] == 0 {
+			f.Errorf("worker %s: %d jobs done, killed %d times", worker, count, by[worker])
+		}
+		return nil
+	}); err != nil {
+		f.Fatal(err)
+	}
+	if len(done) != len(by) {
+		f.Errorf("some kind of worker has done nothing: %v of %v", done, by)
+	}
+	f.Logf("%d instances, %d kills; %s", n, total, strings.Join(done, "; "))
+}
