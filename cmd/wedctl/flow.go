@@ -10,7 +10,13 @@ func flowCommand(con *console) *cli.Command {
 
 Example: wedctl flow list`,
 		Subcommands: []*cli.Command{
+			flowCreateCommand(con),
+			flowApplyCommand(con),
 			flowListCommand(con),
+			flowShowCommand(con),
+			flowCheckCommand(con),
+			flowExportCommand(con),
+			flowDropCommand(con),
 		},
 	}
 }
