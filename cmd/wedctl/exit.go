@@ -48,7 +48,7 @@ const (
 	rightsOfWorker = "usage on the flow's schema, select on its job_pool and wed_trig, select and update on its wed_flow"
 	rightsOfReader = "usage on the flow's schema, select on its wed_trace and wed_trig"
 	rightsOfOwner  = "execute on function wed_sql.create_flow(text) and wed_sql.drop_flow(text), create on the database"
-	rightsOfAuthor = "the rights of the flow's owner; to make a flow, execute on function wed_sql.create_flow(text) and create on the database"
+	rightsOfAuthor = "the rights of the flow's owner; to make a flow, execute on function wed_sql.create_flow(text) and create and temporary on the database"
 	rightsOfStatus = "membership in pg_monitor"
 )
 

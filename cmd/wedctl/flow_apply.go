@@ -249,9 +249,9 @@ func describeProblems(err error) error {
 	}
 	message := p.Error()
 	if n := len(p.List); n > 1 {
-		message += fmt.Sprintf("\n%d errors", n)
+		message += fmt.Sprintf("\n%d errors:", n)
 	}
-	return &failure{code: exitFailure, message: message + "; nothing was changed"}
+	return &failure{code: exitFailure, message: message + "\nnothing was changed"}
 }
 
 // inTheWay says who has kept us from a flow.

@@ -65,6 +65,7 @@ func checkFlow(c *cli.Context, con *console) error {
 		if file, err = con.readFlowFile(what); err != nil && !isAboutFile(err, &findings) {
 			return err
 		}
+		err = nil // what is about the file is among the findings
 	}
 	if len(findings) == 0 {
 		conn, err := connect(c.Context, dsn(c), "wedctl flow check")
@@ -154,7 +155,11 @@ func checkFile(ctx context.Context, conn *pgx.Conn, file *definition.File) ([]fi
 	if loaded == nil {
 		return findings, nil
 	}
+	refused := len(findings) > 0
 	for _, f := range flowcheck.Check(&loaded.Definition, nil) {
+		if refused && f.Severity == flowcheck.Unknown {
+			continue // what the database does not understand either
+		}
 		findings = append(findings, placed(f, &loaded.Definition, loaded))
 	}
 	return findings, nil
@@ -209,10 +214,6 @@ func placed(f flowcheck.Finding, d *definition.Definition, l *definition.Loaded)
 	told := finding{Severity: f.Severity, Check: f.Check, Message: f.Message, Why: f.Why, Do: f.Do}
 	at, text := -1, ""
 	switch f.Part {
-	case flowcheck.InAttribute:
-		if l != nil {
-			at = l.PlaceOfAttribute(f.Index)
-		}
 	case flowcheck.InCondition, flowcheck.InAction:
 		told.Rule = d.Rules[f.Index].Label()
 		text = d.Rules[f.Index].Condition

@@ -179,12 +179,12 @@ func (c *console) writeColumn(col definition.Column) {
 // writePreview says what a change means for the instances that there are.
 func (c *console) writePreview(r *applied, done bool) {
 	v := r.preview
-	would := "would be"
+	dropped := "would be dropped"
 	if done {
-		would = "were"
+		dropped = "dropped"
 	}
 	for _, l := range v.Losses {
-		fmt.Fprintf(c.out, "\n%s attribute %s has %s, which %s lost\n", c.red("loss:"), l.Attribute, several(l.Values, "value"), would)
+		fmt.Fprintf(c.out, "\n%s %s with attribute %s: %s\n", c.red("loss:"), dropped, l.Attribute, several(l.Values, "value"))
 	}
 	if len(v.Left) > 0 {
 		fmt.Fprintln(c.out)

@@ -97,8 +97,11 @@ func countFlow(ctx context.Context, conn *pgx.Conn, flow string) (flowCounts, er
 
 func (n flowCounts) String() string {
 	var list []string
-	for _, s := range []struct{ status, what string }{{"R", "running"}, {"E", "exceptions"}, {"S", "suspended"}, {"F", "ended"}, {"C", "cancelled"}} {
-		if k := n.Instances[s.status]; k > 0 {
+	for _, s := range []struct{ status, what string }{{"R", "running"}, {"E", "exception"}, {"S", "suspended"}, {"F", "ended"}, {"C", "cancelled"}} {
+		switch k := n.Instances[s.status]; {
+		case k > 0 && s.status == "E":
+			list = append(list, several(k, s.what))
+		case k > 0:
 			list = append(list, fmt.Sprintf("%d %s", k, s.what))
 		}
 	}

@@ -3,6 +3,7 @@ package definition
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -10,9 +11,9 @@ import (
 	"github.com/wed-sql/wed_sql/internal/sqllex"
 )
 
-// The tables that a file is run on: as those of a flow, without what makes a flow of
+// ScratchTables makes the tables that a file is run on: as those of a flow, without what makes a flow of
 // them, so that all that is wrong can be told at once. tgid is assigned later.
-const scratchTables = `
+const ScratchTables = `
 create temp table wed_attr (
 	aname text not null primary key,
 	adv   text,
@@ -48,6 +49,10 @@ type Loaded struct {
 
 	attributes []origin // of each attribute
 	rules      []origin // of each rule
+
+	// what is wrong, as far as the rest can be looked at all the same
+	problems []*Problem
+	invalid  map[string]bool // attributes that cannot be made
 }
 
 // origin is the statement that has made a row, and its number among those.
@@ -57,41 +62,43 @@ type origin struct {
 }
 
 // Load runs a file in a transaction, on tables of its own, and returns what it defines.
-// Nothing of it stays. What is wrong with the file is returned as *Problems.
+// Nothing of it stays. The error is *Problems if the file is so wrong that it is not known
+// what it defines; what else is wrong with it, Write says.
 func Load(ctx context.Context, tx pgx.Tx, f *File) (*Loaded, error) {
 	sub, err := tx.Begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin to read %s: %w", f.Name, err)
 	}
 	defer func() { _ = sub.Rollback(ctx) }()
-	if _, err := sub.Exec(ctx, scratchTables); err != nil {
+	if _, err := sub.Exec(ctx, ScratchTables); err != nil {
 		return nil, fmt.Errorf("make tables to read %s into: %w", f.Name, err)
 	}
 	// What else the file may use has to be named with its schema, as in a condition.
 	if _, err := sub.Exec(ctx, `set local search_path = pg_temp, pg_catalog`); err != nil {
 		return nil, fmt.Errorf("prepare to read %s: %w", f.Name, err)
 	}
-	problems := &Problems{File: f}
+	l := &Loaded{File: f, invalid: make(map[string]bool)}
+	attributesKnown, rulesKnown := true, true
 	for i, s := range f.rows {
 		if err := f.run(ctx, sub, i, s); err != nil {
 			p := problemOf(err, func(query string, at int) int { return f.locateIn(s, query, at) })
 			if p == nil {
 				return nil, fmt.Errorf("run %s: %w", f.Name, err)
 			}
-			problems.List = append(problems.List, p)
+			l.problems = append(l.problems, p)
+			rulesKnown = false
+			attributesKnown = attributesKnown && !slices.ContainsFunc(s.Tokens, func(t sqllex.Token) bool { return t.Value == "wed_attr" })
 		}
 	}
-	if len(problems.List) > 0 {
-		return nil, problems
+	if !attributesKnown {
+		return nil, &Problems{File: f, List: l.problems}
 	}
-	l := &Loaded{File: f}
 	if err := l.read(ctx, sub); err != nil {
 		return nil, err
 	}
 	l.Settings, l.Workers = f.Settings, f.Workers
-	if problems.List = append(l.normalize(ctx, sub), l.contradictions()...); len(problems.List) > 0 {
-		return l, problems
-	}
+	l.normalize(ctx, sub)
+	l.contradictions(rulesKnown)
 	return l, nil
 }
 
@@ -149,8 +156,7 @@ func (l *Loaded) read(ctx context.Context, tx pgx.Tx) error {
 }
 
 // normalize writes types as the database does, so that they can be compared.
-func (l *Loaded) normalize(ctx context.Context, tx pgx.Tx) []*Problem {
-	var problems []*Problem
+func (l *Loaded) normalize(ctx context.Context, tx pgx.Tx) {
 	for i := range l.Attributes {
 		a := &l.Attributes[i]
 		if err := normalizeType(ctx, tx, a); err != nil {
@@ -158,10 +164,10 @@ func (l *Loaded) normalize(ctx context.Context, tx pgx.Tx) []*Problem {
 			if p == nil {
 				p = &Problem{At: l.PlaceOfAttribute(i), Message: err.Error()}
 			}
-			problems = append(problems, p)
+			l.problems = append(l.problems, p)
+			l.invalid[a.Name] = true
 		}
 	}
-	return problems
 }
 
 func normalizeType(ctx context.Context, tx pgx.Tx, a *Attribute) error {
@@ -178,9 +184,8 @@ func normalizeType(ctx context.Context, tx pgx.Tx, a *Attribute) error {
 	return sub.Commit(ctx)
 }
 
-// contradictions are what rows that are right by themselves make wrong together.
-func (l *Loaded) contradictions() []*Problem {
-	var problems []*Problem
+// contradictions finds what rows that are right by themselves make wrong together.
+func (l *Loaded) contradictions(allKnown bool) {
 	transitions := make(map[string]bool)
 	final := -1
 	for i, r := range l.Rules {
@@ -188,10 +193,10 @@ func (l *Loaded) contradictions() []*Problem {
 			transitions[*r.Transition] = true
 		}
 		if r.ID != 0 {
-			problems = append(problems, &Problem{At: l.PlaceOfRule(i), Message: "tgid is assigned by wed_sql", Hint: "leave it out"})
+			l.problems = append(l.problems, &Problem{At: l.PlaceOfRule(i), Message: "tgid is assigned by wed_sql", Hint: "leave it out"})
 		}
 		if r.Final && final >= 0 {
-			problems = append(problems, &Problem{
+			l.problems = append(l.problems, &Problem{
 				At: l.PlaceOfRule(i), Message: "a WED-flow can have only one final condition", Hint: "combine several with OR, in one cpred",
 			})
 		}
@@ -200,15 +205,27 @@ func (l *Loaded) contradictions() []*Problem {
 		}
 	}
 	for i, r := range l.Rules {
-		if r.Undo != nil && !transitions[*r.Undo] {
-			problems = append(problems, &Problem{
+		if allKnown && r.Undo != nil && !transitions[*r.Undo] {
+			l.problems = append(l.problems, &Problem{
 				At:      l.placeOfText(l.rules[i], *r.Undo, 0),
 				Message: fmt.Sprintf("there is no WED-transition %q to undo %s", *r.Undo, r.Label()),
 				Hint:    "define a rule of this name; its cpred may be false, so that it fires for nothing else",
 			})
 		}
 	}
-	return problems
+}
+
+// isInvalid reports whether a rule uses an attribute that cannot be made: it would be told
+// to be wrong for that.
+func (l *Loaded) isInvalid(r Rule) bool {
+	sql := r.Condition
+	if r.Action != nil {
+		sql += " " + *r.Action
+	}
+	tokens, _ := sqllex.Tokens(sql)
+	return slices.ContainsFunc(tokens, func(t sqllex.Token) bool {
+		return (t.Kind == sqllex.Ident || t.Kind == sqllex.Quoted) && l.invalid[t.Value]
+	})
 }
 
 // PlaceOfAttribute returns where in the file an attribute is defined.

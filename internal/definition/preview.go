@@ -39,10 +39,14 @@ type Anew struct {
 	Failed  []string         `json:"failed"`   // instances of which it is not known, and why
 }
 
+func newAnew() Anew {
+	return Anew{Fires: make(map[string]int64), Stuck: []int64{}, Failed: []string{}}
+}
+
 // Losses counts what is lost with a plan, before it is written.
 func (p *Plan) Losses(ctx context.Context, q Queryer, flow string) (*Preview, error) {
 	schema := pgx.Identifier{flow}.Sanitize()
-	preview := &Preview{}
+	preview := &Preview{Losses: []Loss{}, Left: []Left{}, Anew: newAnew()}
 	for _, c := range p.Attributes {
 		if c.New >= 0 {
 			continue
@@ -103,7 +107,7 @@ func Rematch(ctx context.Context, tx pgx.Tx, flow string) (Anew, error) {
 }
 
 func rematch(ctx context.Context, tx pgx.Tx, flow, which string, dryRun bool) (Anew, error) {
-	anew := Anew{Fires: make(map[string]int64)}
+	anew := newAnew()
 	rows, err := tx.Query(ctx, `
 		select m.wid, m.status::text, m.fired, m.withdrawn, m.error
 		from wed_sql.rematch($1, $2::text, 'flow apply', dry_run => $3) m order by m.wid`, flow, which, dryRun)

@@ -22,14 +22,16 @@ const (
 // the database refuses is returned as *Problems: as much of it as can be found out at
 // once. The transaction is of no use then.
 func (p *Plan) Write(ctx context.Context, tx pgx.Tx, flow string, from *Loaded) error {
-	w := writer{tx: tx, plan: p, schema: pgx.Identifier{flow}.Sanitize(), flow: flow, from: from, problems: &Problems{File: from.File}}
-	for _, step := range []func(context.Context) error{
+	w := writer{tx: tx, plan: p, schema: pgx.Identifier{flow}.Sanitize(), flow: flow, from: from, problems: &Problems{File: from.File, List: from.problems}}
+	// the first two find what is wrong, and go on
+	for i, step := range []func(context.Context) error{
 		w.addAttributes, w.tryRules, w.park, w.changeAttributes, w.writeRules, w.writeSettings, w.writeGrants,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
-		if len(w.problems.List) > 0 {
+		if i > 0 && len(w.problems.List) > 0 {
+			slices.SortStableFunc(w.problems.List, func(a, b *Problem) int { return a.At - b.At })
 			return w.problems
 		}
 	}
@@ -75,10 +77,17 @@ func (w *writer) addAttributes(ctx context.Context) error {
 			continue
 		}
 		a := w.plan.New.Attributes[c.New]
+		if w.from.invalid[a.Name] {
+			continue
+		}
+		known := len(w.problems.List)
 		err := w.try(ctx, true, place(w.from.PlaceOfAttribute(c.New)),
 			fmt.Sprintf(`insert into %s.wed_attr (aname, adv, atype) values ($1, $2, $3)`, w.schema), a.Name, a.Default, a.Type)
 		if err != nil {
 			return err
+		}
+		if len(w.problems.List) > known {
+			w.from.invalid[a.Name] = true
 		}
 	}
 	return nil
@@ -95,7 +104,7 @@ func (w *writer) tryRules(ctx context.Context) error {
 
 func (w *writer) tryEach(ctx context.Context) error {
 	for _, c := range w.plan.Rules {
-		if c.New < 0 {
+		if c.New < 0 || w.from.isInvalid(w.plan.New.Rules[c.New]) {
 			continue
 		}
 		if err := w.tryRule(ctx, c); err != nil {

@@ -33,7 +33,6 @@ type Part int
 // The parts of a definition.
 const (
 	Flow Part = iota
-	InAttribute
 	InCondition
 	InAction
 )
@@ -43,7 +42,7 @@ type Finding struct {
 	Severity Severity
 	Check    string // which check has found it, for programs
 	Part     Part
-	Index    int // of the attribute or rule
+	Index    int // of the rule
 	At       int // in the condition or action, in bytes
 	Message  string
 	Why      string
@@ -73,9 +72,9 @@ func Check(d *definition.Definition, seen []Seen) []Finding {
 	return c.findings
 }
 
-// order has what is about rules told before what is about attributes and the whole.
+// order has what is about rules told before what is about the whole.
 func order(f Finding) int {
-	return slices.Index([]Part{InCondition, InAction, InAttribute, Flow}, f.Part)
+	return slices.Index([]Part{InCondition, InAction, Flow}, f.Part)
 }
 
 // rule is one as far as it is understood.
@@ -207,6 +206,9 @@ func (c *checker) satisfiable() {
 		switch {
 		case c.states.Never(r.condition):
 			r.never = true
+			if c.has("null-comparison", i) {
+				continue // that is why
+			}
 			if r.Transition != nil && undoes[*r.Transition] {
 				continue // it is there to undo another
 			}
@@ -232,13 +234,18 @@ func (c *checker) satisfiable() {
 	}
 }
 
+// has reports whether a check has found something in the condition of a rule.
+func (c *checker) has(check string, i int) bool {
+	return slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Check == check && f.Part == InCondition && f.Index == i })
+}
+
 // pairs finds rules that are in each other's way.
 func (c *checker) pairs() {
 	for i, r := range c.rules {
 		if r.Final || !r.Enabled || r.condition == nil || r.never {
 			continue
 		}
-		if c.final >= 0 && c.rules[c.final].condition != nil && c.states.Implies(r.condition, c.rules[c.final].condition) {
+		if c.final >= 0 && c.rules[c.final].condition != nil && !c.has("always-holds", c.final) && c.states.Implies(r.condition, c.rules[c.final].condition) {
 			c.add(about(Warning, "shadowed", i, r.Label()+" never fires: where its condition holds, the final condition does, too",
 				"a final state fires nothing", "exclude these states from the final condition, or remove the rule"))
 		}

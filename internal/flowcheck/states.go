@@ -46,15 +46,13 @@ func (c *checker) workers() {
 		granted[w.Transition] = true
 	}
 	told := make(map[string]bool)
+	var forEver []string
 	for i, r := range c.rules {
 		if r.Final || !r.Enabled {
 			continue
 		}
 		if r.MaxAttempts == nil && r.Action != nil {
-			c.add(Finding{
-				Severity: Note, Check: "no-max-attempts", Part: InAction, Index: i, Message: "the action of " + r.Label() + " is tried for ever if it fails",
-				Why: "max_attempts is not set: the instance waits, and nobody is called", Do: "set max_attempts: after so many the instance becomes an exception",
-			})
+			forEver = append(forEver, r.Label())
 		}
 		if len(granted) > 0 && r.Action == nil && !granted[*r.Transition] && !told[*r.Transition] {
 			told[*r.Transition] = true
@@ -62,6 +60,12 @@ func (c *checker) workers() {
 				"others of this flow were granted; this one can be performed by the owner of the flow alone, and by whom he lets update the whole of wed_flow",
 				fmt.Sprintf("select wed_sql.grant_worker(current_schema(), '%s', '...')", *r.Transition)))
 		}
+	}
+	if len(forEver) > 0 {
+		c.add(Finding{
+			Severity: Note, Check: "no-max-attempts", Message: "an action that fails is tried again for ever: " + strings.Join(forEver, ", "),
+			Why: "max_attempts is not set: the instance waits, and nobody is called", Do: "set max_attempts: after so many the instance becomes an exception",
+		})
 	}
 	for _, w := range c.d.Workers {
 		if w.Transition != "_EXCPT" && !slices.ContainsFunc(c.rules, func(r rule) bool { return r.Transition != nil && *r.Transition == w.Transition }) {
@@ -106,13 +110,17 @@ func (c *checker) attributes() {
 		}
 		note(e)
 	}
-	for i, a := range c.d.Attributes {
+	var unread []string
+	for _, a := range c.d.Attributes {
 		if !read[a.Name] {
-			c.add(Finding{
-				Severity: Note, Check: "not-read", Part: InAttribute, Index: i, Message: fmt.Sprintf("no condition and no action reads attribute %s", a.Name),
-				Why: "it decides nothing; workers may need it all the same", Do: "remove it if nobody does",
-			})
+			unread = append(unread, a.Name)
 		}
+	}
+	if len(unread) > 0 {
+		c.add(Finding{
+			Severity: Note, Check: "not-read", Message: "no condition and no action reads " + strings.Join(unread, ", "),
+			Why: "they decide nothing; workers may need them all the same", Do: "remove what nobody needs",
+		})
 	}
 }
 
