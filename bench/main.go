@@ -31,6 +31,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.samples, "samples", 2000, "notifications to wait for, and updates to time")
 	flag.IntVar(&o.clients, "clients", 8, "concurrent workers under load")
 	flag.DurationVar(&o.duration, "duration", 10*time.Second, "how long to load the server, each time")
+	only := flag.String("only", "", "measure this alone: latency, guard, follower, load, bare, rest, worker")
 	flag.Parse()
 
 	if err := recreateDatabase(ctx); err != nil {
@@ -45,10 +46,17 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	for _, measure := range []func(context.Context, *pgx.Conn, options) error{
-		measureLatency, measureGuard, measureFollower, measureLoad, measureBare, measureRest,
+	for _, m := range []struct {
+		name    string
+		measure func(context.Context, *pgx.Conn, options) error
+	}{
+		{"latency", measureLatency}, {"guard", measureGuard}, {"follower", measureFollower}, {"load", measureLoad},
+		{"bare", measureBare}, {"rest", measureRest}, {"worker", measureWorker},
 	} {
-		if err := measure(ctx, conn, o); err != nil {
+		if *only != "" && m.name != *only {
+			continue
+		}
+		if err := m.measure(ctx, conn, o); err != nil {
 			return err
 		}
 	}

@@ -23,13 +23,10 @@ type dialer struct {
 	turn   chan struct{} // holds one token
 }
 
-func newDialer(dsn, applicationName string, log *slog.Logger) (*dialer, error) {
+func newDialer(dsn string, log *slog.Logger) (*dialer, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("read the connection settings: %w", err)
-	}
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = applicationName
 	}
 	// Plans are made anew each time. A plan that was made while the job pool was
 	// empty would read all of it, ever after.
@@ -40,6 +37,14 @@ func newDialer(dsn, applicationName string, log *slog.Logger) (*dialer, error) {
 	d := &dialer{config: config, log: log, turn: make(chan struct{}, 1)}
 	d.turn <- struct{}{}
 	return d, nil
+}
+
+// name sets the application name of the sessions, if the connection settings do
+// not say another one.
+func (d *dialer) name(application string) {
+	if d.config.RuntimeParams["application_name"] == "" {
+		d.config.RuntimeParams["application_name"] = application
+	}
 }
 
 // once tries to connect one time.

@@ -22,6 +22,13 @@ var ErrFailed = errors.New("some jobs were rolled back")
 // errAborted is the cause of a handler's context that was ended by Abort.
 var errAborted = errors.New("the worker was aborted")
 
+// ErrLeaseLost is the cause of the context of a leased job's handler when the
+// lease could not be kept: others may perform the job.
+var ErrLeaseLost = errors.New("the job's lease is lost")
+
+// errTimeout is the cause of a handler's context that ended in time.
+var errTimeout = errors.New("the job's timeout has passed")
+
 // errNothing is what a handler's nil state becomes.
 var errNothing = errors.New("the handler returned no state")
 

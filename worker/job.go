@@ -6,17 +6,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Handler performs a transition. It returns the attributes to set, or nil when
-// there is nothing to do yet; after nil, and after an error, the transaction is
-// rolled back and the job is tried again later.
+// Handler performs a transition for one job. It returns the attributes to set, or
+// nil when there is nothing to do yet; after nil, and after an error, what it did
+// in the job's transaction is rolled back and the job is tried again later. A
+// panic counts as an error.
 //
-// ctx ends when the job's timeout has passed.
+// ctx ends when the job's timeout has passed, when its lease is lost, and when
+// the worker is aborted. It carries the span of the transaction.
 type Handler func(ctx context.Context, job *Job) (State, error)
+
+// BatchHandler performs a transition for several jobs, of different instances, in
+// one transaction: Job.DB is the same for all. It returns one state for each, in
+// their order; a job with a nil state is left pending. After an error everything
+// is rolled back, and each of the jobs is tried again alone.
+//
+// ctx ends when the shortest of the jobs' timeouts has passed.
+type BatchHandler func(ctx context.Context, jobs []*Job) ([]State, error)
 
 // State is a set of attributes and their new values. A value is anything that
 // encoding/json can marshal; the attribute's own type decides how it is read.
@@ -32,8 +39,12 @@ type Job struct {
 	TrName  string // the transition
 	FiredAt time.Time
 
-	// Timeout limits the job's transaction; 0 means that there is no limit.
+	// Timeout limits the job's transaction; 0 means that there is no limit, as
+	// for a leased job.
 	Timeout time.Duration
+
+	// Attempts is how many have failed before, as far as they were reported.
+	Attempts int
 
 	// Payload is the state that fired the transition, a JSON object with every
 	// attribute by name. Transitions that run in parallel may have written the
@@ -41,22 +52,40 @@ type Job struct {
 	Payload json.RawMessage
 
 	interval string // the timeout as PostgreSQL writes it
-	db       Querier
-}
-
-// Querier runs SQL in a job's transaction. Whatever it writes commits together
-// with the new state. It cannot end the transaction.
-type Querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error)
+	version  int64  // of the state that fired it
+	token    string // of its lease
+	session  *session
+	last     []func(context.Context, Querier) error
 }
 
 // DB returns the job's transaction. It is valid until the handler returns and
-// must not be used by several goroutines at once.
-func (j *Job) DB() Querier { return j.db }
+// must not be used by several goroutines at once. A leased job has none while its
+// handler runs: whatever is asked of it fails.
+func (j *Job) DB() Querier { return j.session }
+
+// BeforeCommit has f called in the transaction that completes the job, before it
+// commits: an error of f rolls it back. It is the way of a leased job to write
+// its business rows together with the state, and works for others, too. f is
+// called only if the handler returns a state, but may be called more than once,
+// for a transaction that loses a race is redone. Several are called in turn.
+func (j *Job) BeforeCommit(f func(ctx context.Context, db Querier) error) {
+	j.last = append(j.last, f)
+}
+
+// beforeCommit does what is to be done in the transaction that completes the job.
+func (j *Job) beforeCommit(ctx context.Context, db Querier) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicError(p)
+		}
+	}()
+	for _, f := range j.last {
+		if err := f(ctx, db); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (j *Job) key() key { return key{j.WID, j.TGID} }
 

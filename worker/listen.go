@@ -4,20 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// listen turns notifications into hints for the queue, until ctx ends.
-func (w *Worker) listen(ctx context.Context, q *queue) error {
+// listen turns notifications into hints for the queues, until ctx ends. One
+// connection listens for all transitions.
+func (w *Worker) listen(ctx context.Context) error {
 	for ctx.Err() == nil {
-		err := w.listenOnce(ctx, q)
+		err := w.listenOnce(ctx)
+		w.listening.Store(false)
 		if ctx.Err() != nil {
 			return nil
 		}
 		w.log.Warn("lost the notifications, will listen again", "error", err)
+		w.direct.distrust()
+		w.brief.distrust()
 		// The dialer waits between failing attempts, but not when each one
 		// connects and breaks at once.
 		if err := sleep(ctx, backoff(dialFirst, dialLimit, 0)); err != nil {
@@ -28,16 +33,23 @@ func (w *Worker) listen(ctx context.Context, q *queue) error {
 }
 
 // listenOnce listens on one connection for as long as it lasts.
-func (w *Worker) listenOnce(ctx context.Context, q *queue) error {
+func (w *Worker) listenOnce(ctx context.Context) error {
 	conn, err := w.dial.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer hangUp(conn)
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{w.cfg.Transition}.Sanitize()); err != nil {
+	var batch pgx.Batch
+	for _, channel := range w.channels() {
+		batch.Queue("listen " + pgx.Identifier{channel}.Sanitize())
+	}
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	q.rescan() // for what was fired before
+	w.listening.Store(true)
+	for _, d := range w.duties { // for what was fired before
+		d.queue.rescan()
+	}
 
 	for {
 		n, err := waitNotification(ctx, conn, w.cfg.Wakeup)
@@ -50,25 +62,45 @@ func (w *Worker) listenOnce(ctx context.Context, q *queue) error {
 			}
 			continue
 		}
-		if k, ok := parseNotification(n.Payload, w.cfg.Flow); ok {
-			q.notified(k)
+		w.notified(n)
+	}
+}
+
+// channels are the transitions' names: those of several flows may be the same.
+func (w *Worker) channels() []string {
+	var names []string
+	for _, d := range w.duties {
+		names = append(names, d.transition)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// notified passes on a notification to the transition that it is about.
+func (w *Worker) notified(n *pgconn.Notification) {
+	flow, k, ok := parseNotification(n.Payload)
+	if !ok {
+		return
+	}
+	for _, d := range w.duties {
+		if d.transition == n.Channel && d.flow == flow {
+			d.queue.notified(k)
 		}
 	}
 }
 
-// parseNotification returns the job that a notification is about. Transitions
-// of other flows may have the same name, and so the same channel; and anybody
-// may notify anything.
-func parseNotification(payload, flow string) (key, bool) {
+// parseNotification returns the job that a notification is about, and its flow.
+// Anybody may notify anything.
+func parseNotification(payload string) (flow string, k key, ok bool) {
 	var n struct {
 		Flow string `json:"flow"`
 		WID  *int64 `json:"wid"`
 		TGID *int32 `json:"tgid"`
 	}
-	if json.Unmarshal([]byte(payload), &n) != nil || n.Flow != flow || n.WID == nil || n.TGID == nil {
-		return key{}, false
+	if json.Unmarshal([]byte(payload), &n) != nil || n.WID == nil || n.TGID == nil {
+		return "", key{}, false
 	}
-	return key{*n.WID, *n.TGID}, true
+	return n.Flow, key{*n.WID, *n.TGID}, true
 }
 
 // waitNotification returns the next notification, or nil after wait.

@@ -89,17 +89,17 @@ type queue struct {
 	working  int  // number of entries that are taken
 }
 
-func newQueue(cfg Config) *queue {
+func newQueue(slots int, cfg Config) *queue {
 	q := &queue{
-		slots: cfg.Concurrency, wakeup: cfg.Wakeup, retryAfter: cfg.RetryAfter, once: cfg.Once,
+		slots: slots, wakeup: cfg.Wakeup, retryAfter: cfg.RetryAfter, once: cfg.Once,
 		known: make(map[key]*entry), priority: make(map[int32]int32),
 	}
 	q.cond = sync.NewCond(&q.mu)
-	q.timer = time.AfterFunc(q.wakeup, q.wake)
 	return q
 }
 
-// close stops the queue's timer.
+// open starts the queue's timer, close stops it.
+func (q *queue) open()  { q.timer = time.AfterFunc(q.wakeup, q.wake) }
 func (q *queue) close() { q.timer.Stop() }
 
 func (q *queue) wake() {
@@ -108,15 +108,15 @@ func (q *queue) wake() {
 	q.cond.Broadcast()
 }
 
-// task is what a free slot is to do next: read a page of the pool, or claim one
-// of some jobs.
+// task is what a free slot is to do next: read a page of the pool, or claim some
+// of these jobs, which are of different instances.
 type task struct {
 	scan  bool
 	after cursor
 	keys  []key
 }
 
-// next waits for something to do: to read the pool, or to claim one of at most
+// next waits for something to do: to read the pool, or to claim some of at most
 // so many jobs. It reports false when ctx has ended, and in a queue that is worked
 // off once, when nothing is left.
 func (q *queue) next(ctx context.Context, most int) (task, bool) {
@@ -177,15 +177,35 @@ func (q *queue) enqueue(k key) {
 	q.ready = slices.Insert(q.ready, i, k)
 }
 
-// take hands out the front of the queue, but not what other slots wait for.
+// take hands out the front of the queue, but not what other slots wait for, nor
+// two jobs of one instance: no transaction holds the locks of both.
 func (q *queue) take(most int) []key {
-	n := min(most, 1+len(q.ready)/(2*q.slots), len(q.ready))
-	keys := slices.Clone(q.ready[:n])
-	q.ready = q.ready[n:]
+	n := min(most, (len(q.ready)+q.slots-1)/q.slots)
+	keys := make([]key, 0, n)
+	var left []key
+	i := 0
+	if n > 1 {
+		wids := make(map[int64]struct{}, n)
+		for ; i < len(q.ready) && len(keys) < n; i++ {
+			k := q.ready[i]
+			if _, twice := wids[k.wid]; twice {
+				left = append(left, k)
+				continue
+			}
+			wids[k.wid] = struct{}{}
+			keys = append(keys, k)
+		}
+	} else {
+		keys, i = append(keys, q.ready[0]), 1
+	}
+	q.ready = q.ready[i:]
+	if len(left) > 0 {
+		q.ready = slices.Insert(q.ready, 0, left...)
+	}
 	for _, k := range keys {
 		q.known[k].phase = taken
 	}
-	q.working += n
+	q.working += len(keys)
 	return keys
 }
 
@@ -282,6 +302,14 @@ func (q *queue) giveBack(keys []key) {
 	q.cond.Broadcast()
 }
 
+// tried says that of these jobs, one was taken by its slot: those before it are
+// not to be had, those after it were not tried.
+func (q *queue) tried(keys []key, got key) {
+	i := slices.Index(keys, got)
+	q.done(gone, keys[:i]...)
+	q.giveBack(keys[i+1:])
+}
+
 // done says what became of taken jobs.
 func (q *queue) done(o outcome, keys ...key) {
 	q.mu.Lock()
@@ -305,6 +333,13 @@ func (q *queue) done(o outcome, keys ...key) {
 		}
 	}
 	q.cond.Broadcast()
+}
+
+// counts returns how many jobs wait for a slot, and how many have one.
+func (q *queue) counts() (waiting, working int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.ready) + len(q.delayed), q.working
 }
 
 // delay is how long a job waits before its next attempt: twice as long after

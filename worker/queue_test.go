@@ -8,10 +8,16 @@ import (
 	"time"
 )
 
+func openQueue(slots int, cfg Config) *queue {
+	q := newQueue(slots, cfg)
+	q.open()
+	return q
+}
+
 // scannedQueue returns a queue that has just read a pool with these jobs.
 func scannedQueue(t *testing.T, slots int, keys ...key) *queue {
 	t.Helper()
-	q := newQueue(Config{Concurrency: slots, Wakeup: 5 * time.Second, RetryAfter: DefaultRetryAfter})
+	q := openQueue(slots, Config{Wakeup: 5 * time.Second, RetryAfter: DefaultRetryAfter})
 	t.Cleanup(q.close)
 	if got, ok := q.next(t.Context(), maxClaim); !ok || !got.scan {
 		t.Fatalf("a new queue gives %+v, want a scan", got)
@@ -50,7 +56,7 @@ func within(t *testing.T, q *queue, d time.Duration) (task, bool) {
 
 func TestPoolIsReadBeforeAnythingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Concurrency: 1, Wakeup: time.Second, RetryAfter: DefaultRetryAfter})
+		q := openQueue(1, Config{Wakeup: time.Second, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.notified(key{1, 1})
 		if got, _ := q.next(t.Context(), maxClaim); !got.scan || !got.after.firedAt.IsZero() {
@@ -125,7 +131,7 @@ func TestJobFiredAnewWhileItCommitsIsNotForgotten(t *testing.T) {
 
 func TestFailingJobWaitsLongerEachTimeAndNeverLongerThanAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
+		q := openQueue(1, Config{Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.scanFound(pending(key{1, 1}), nil)
@@ -150,7 +156,7 @@ func TestFailingJobWaitsLongerEachTimeAndNeverLongerThanAMinute(t *testing.T) {
 
 func TestLostRaceIsRedoneWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
+		q := openQueue(1, Config{Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.scanFound(pending(key{1, 1}), nil)
@@ -186,7 +192,7 @@ func TestNotificationEndsTheWaitOfAFailedJob(t *testing.T) {
 func TestLargePoolIsReadPageByPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs = 3*pageSize + 10
-		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
+		q := openQueue(1, Config{Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		seen := make(map[key]bool)
 		for len(seen) < jobs {
@@ -225,7 +231,7 @@ func TestLargePoolIsReadPageByPage(t *testing.T) {
 
 func TestRescanAskedForDuringAScanIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
+		q := openQueue(1, Config{Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.rescan() // LISTEN began after that scan's snapshot
@@ -239,7 +245,7 @@ func TestRescanAskedForDuringAScanIsNotLost(t *testing.T) {
 
 func TestFailedScanIsTriedAgainLaterEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Concurrency: 1, Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
+		q := openQueue(1, Config{Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		for i := range 12 {
@@ -269,7 +275,7 @@ func TestFewJobsAreSharedAmongTheSlots(t *testing.T) {
 
 func TestOnceEndsWhenAllIsTriedAndNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Concurrency: 2, Wakeup: time.Millisecond, RetryAfter: DefaultRetryAfter, Once: true})
+		q := openQueue(2, Config{Wakeup: time.Millisecond, RetryAfter: DefaultRetryAfter, Once: true})
 		defer q.close()
 		q.next(t.Context(), maxClaim)
 		q.scanFound(pending(key{1, 1}, key{2, 1}), nil)
@@ -342,6 +348,20 @@ func TestReportOfAFailureDoesNotBringTheJobBackAtOnce(t *testing.T) {
 		q.notified(key{1, 1}) // that is another one, or its time has come
 		if got, ok := within(t, q, time.Millisecond); !ok || len(got.keys) != 1 {
 			t.Errorf("next gives %+v, want the job", got)
+		}
+	})
+}
+
+func TestABatchHasNoTwoJobsOfOneInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := scannedQueue(t, 1)
+		for _, k := range []key{{1, 1}, {1, 2}, {2, 1}, {1, 3}, {3, 1}, {3, 2}} {
+			q.notified(k)
+		}
+		for _, want := range [][]key{{{1, 1}, {2, 1}, {3, 1}}, {{1, 2}, {3, 2}}, {{1, 3}}} {
+			if got, ok := q.next(t.Context(), 100); !ok || !slices.Equal(got.keys, want) {
+				t.Errorf("got %v, want %v", got.keys, want)
+			}
 		}
 	})
 }

@@ -119,22 +119,53 @@ func (s *server) untilAllFinal() {
 	s.until("select not exists (select from wed_instance where status <> 'F' or since is null)")
 }
 
-// config is the beginning of a worker's configuration. It wakes up so rarely
-// that a test which needs no wake-up proves that none was needed.
-func (s *server) config(transition string, h Handler) Config {
-	return Config{
-		DSN: s.dsn, Flow: s.flow, Transition: transition, Handler: h, Wakeup: time.Hour, RetryAfter: 10 * time.Millisecond,
-		Logger: slog.New(slog.NewTextHandler(testWriter{s.T}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+// setup is a worker of one transition, to be.
+type setup struct {
+	Config
+	Options
+	flow, transition string
+	handler          Handler
+	together         BatchHandler
+}
+
+// worker is the beginning of a worker's setup. It wakes up so rarely that a test
+// which needs no wake-up proves that none was needed.
+func (s *server) worker(transition string, h Handler) setup {
+	return setup{
+		flow: s.flow, transition: transition, handler: h,
+		Config: Config{
+			DSN: s.dsn, Wakeup: time.Hour, RetryAfter: 10 * time.Millisecond,
+			Logger: slog.New(slog.NewTextHandler(testWriter{s.T}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		},
 	}
 }
 
-// start runs a worker until stop is called, or the test ends.
-func (s *server) start(cfg Config) (stop func()) {
+// quiet is a logger for tests of many jobs.
+var quiet = slog.New(slog.DiscardHandler)
+
+// new makes the worker.
+func (s *server) new(of setup) *Worker {
 	s.Helper()
-	w, err := New(cfg)
+	w, err := New(of.Config)
+	if err == nil && of.together != nil {
+		err = w.HandleBatch(of.flow, of.transition, of.together, of.Options)
+	} else if err == nil {
+		err = w.Handle(of.flow, of.transition, of.handler, of.Options)
+	}
 	if err != nil {
 		s.Fatal(err)
 	}
+	return w
+}
+
+// start runs a worker until stop is called, or the test ends.
+func (s *server) start(of setup) (stop func()) {
+	s.Helper()
+	return s.startWorker(s.new(of))
+}
+
+func (s *server) startWorker(w *Worker) (stop func()) {
+	s.Helper()
 	ctx, cancel := context.WithCancel(s.ctx)
 	var group errgroup.Group
 	group.Go(func() error { return w.Run(ctx) })
@@ -146,7 +177,7 @@ func (s *server) start(cfg Config) (stop func()) {
 		stopped = true
 		cancel()
 		if err := group.Wait(); err != nil {
-			s.Errorf("worker %s: %v", cfg.Transition, err)
+			s.Errorf("worker: %v", err)
 		}
 	}
 	s.Cleanup(stop)
@@ -154,13 +185,9 @@ func (s *server) start(cfg Config) (stop func()) {
 }
 
 // run runs a worker to its end.
-func (s *server) run(cfg Config) error {
+func (s *server) run(of setup) error {
 	s.Helper()
-	w, err := New(cfg)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return w.Run(s.ctx)
+	return s.new(of).Run(s.ctx)
 }
 
 // receive takes a value from a channel, for which it does not wait for ever.

@@ -43,9 +43,9 @@ func TestEveryJobIsDoneOnce(t *testing.T) {
 		return State{"v": state.V + 1}, nil
 	}
 	for range 3 { // as if they were processes
-		cfg := s.config("step", step)
+		cfg := s.worker("step", step)
 		cfg.Concurrency = 4
-		cfg.Logger = nil
+		cfg.Logger = quiet
 		s.start(cfg)
 	}
 	for range instances / 2 {
@@ -69,7 +69,7 @@ func TestPendingAndNewJobsNeedNoWakeup(t *testing.T) {
 	s.exec("insert into wed_flow default values")
 	s.exec("select wed_sql.sync()")
 	done := make(chan int64, 10)
-	s.start(s.config("work", func(_ context.Context, job *Job) (State, error) {
+	s.start(s.worker("work", func(_ context.Context, job *Job) (State, error) {
 		done <- job.WID
 		return State{"v": 1}, nil
 	}))
@@ -92,7 +92,7 @@ func TestJobThatSomebodyElseGaveUpIsFoundAtTheNextWakeup(t *testing.T) {
 		t.Fatal("the lock is not free")
 	}
 
-	cfg := s.config("work", returns(State{"v": 1}))
+	cfg := s.worker("work", returns(State{"v": 1}))
 	cfg.Wakeup = 20 * time.Millisecond
 	s.start(cfg)
 	// It looks for jobs again and again, which the statistics of the table show.
@@ -114,7 +114,7 @@ func TestJobThatSomebodyElseGaveUpIsFoundAtTheNextWakeup(t *testing.T) {
 func TestFailedJobIsRolledBackAndRedone(t *testing.T) {
 	s := newServer(t, oneStep+`create table ledger (wid bigint, attempt integer);`)
 	var attempts atomic.Int64
-	s.start(s.config("work", func(ctx context.Context, job *Job) (State, error) {
+	s.start(s.worker("work", func(ctx context.Context, job *Job) (State, error) {
 		n := attempts.Add(1)
 		if _, err := job.DB().Exec(ctx, "insert into "+s.flow+".ledger values ($1, $2)", job.WID, n); err != nil {
 			return nil, err
@@ -146,7 +146,7 @@ func TestFailedJobIsRolledBackAndRedone(t *testing.T) {
 func TestServerCountsFailuresAndSaysWhenTheJobIsToBeTriedAgain(t *testing.T) {
 	s := newServer(t, oneStep)
 	s.exec("update wed_trig set backoff = '50 ms', max_attempts = 3 where not cfinal")
-	s.start(s.config("work", func(context.Context, *Job) (State, error) { return nil, errors.New("card declined") }))
+	s.start(s.worker("work", func(context.Context, *Job) (State, error) { return nil, errors.New("card declined") }))
 	s.exec("insert into wed_flow default values")
 	s.until("select count(*) = 1 from wed_trace where status = 'E'")
 	want := `WED-transition "work" has failed 3 times: card declined`
@@ -162,11 +162,11 @@ func TestFinalBeforeItsSiblingIsRedone(t *testing.T) {
 	s := newServer(t, parallel)
 	left := make(chan struct{}, 100)
 	right := make(chan struct{})
-	s.start(s.config("left", func(context.Context, *Job) (State, error) {
+	s.start(s.worker("left", func(context.Context, *Job) (State, error) {
 		left <- struct{}{}
 		return State{"l": 1}, nil
 	}))
-	s.start(s.config("right", func(context.Context, *Job) (State, error) {
+	s.start(s.worker("right", func(context.Context, *Job) (State, error) {
 		<-right
 		return State{"r": 1}, nil
 	}))
@@ -186,7 +186,7 @@ func TestTimeoutEndsTheHandler(t *testing.T) {
 	s.exec("update wed_trig set timeout = '100 ms' where trname = 'work'")
 	causes := make(chan error, 100)
 	var attempts atomic.Int64
-	s.start(s.config("work", func(ctx context.Context, job *Job) (State, error) {
+	s.start(s.worker("work", func(ctx context.Context, job *Job) (State, error) {
 		if job.Timeout != 100*time.Millisecond {
 			return nil, fmt.Errorf("the timeout is %s", job.Timeout)
 		}
@@ -210,7 +210,7 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 	s := newServer(t, oneStep)
 	running := make(chan struct{}, 100)
 	goOn := make(chan struct{})
-	s.start(s.config("work", func(context.Context, *Job) (State, error) {
+	s.start(s.worker("work", func(context.Context, *Job) (State, error) {
 		running <- struct{}{}
 		<-goOn
 		return State{"v": 1}, nil
@@ -240,7 +240,7 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 func TestStoppedWorkerFinishesWhatIsRunning(t *testing.T) {
 	s := newServer(t, oneStep)
 	running, goOn := make(chan struct{}), make(chan struct{})
-	stop := s.start(s.config("work", func(ctx context.Context, _ *Job) (State, error) {
+	stop := s.start(s.worker("work", func(ctx context.Context, _ *Job) (State, error) {
 		running <- struct{}{}
 		<-goOn
 		return State{"v": 1}, ctx.Err()
@@ -259,14 +259,11 @@ func TestStoppedWorkerFinishesWhatIsRunning(t *testing.T) {
 func TestAbortRollsBackWhatIsRunning(t *testing.T) {
 	s := newServer(t, oneStep)
 	running := make(chan struct{}, 1)
-	w, err := New(s.config("work", func(ctx context.Context, _ *Job) (State, error) {
+	w := s.new(s.worker("work", func(ctx context.Context, _ *Job) (State, error) {
 		running <- struct{}{}
 		<-ctx.Done()
 		return State{"v": 1}, nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
 	time.AfterFunc(0, func() { ended <- w.Run(ctx) })
@@ -289,13 +286,13 @@ func TestOnceDoesWhatIsPendingAndReturns(t *testing.T) {
 	s.exec("insert into wed_flow (note) select 'x' from generate_series(1, $1)", pageSize+50)
 	s.exec("insert into wed_flow (note) values ('bad')")
 	s.exec("select wed_sql.sync()")
-	cfg := s.config("work", func(_ context.Context, job *Job) (State, error) {
+	cfg := s.worker("work", func(_ context.Context, job *Job) (State, error) {
 		if strings.Contains(string(job.Payload), "bad") {
 			return nil, errors.New("no")
 		}
 		return State{"v": 1}, nil
 	})
-	cfg.Once, cfg.Concurrency, cfg.Logger = true, 3, nil
+	cfg.Once, cfg.Concurrency, cfg.Logger = true, 3, quiet
 	if err := s.run(cfg); !errors.Is(err, ErrFailed) {
 		t.Errorf("Run returns %v, want ErrFailed", err)
 	}
@@ -303,7 +300,7 @@ func TestOnceDoesWhatIsPendingAndReturns(t *testing.T) {
 	if got := get[string](s, "select string_agg(payload->>'note', ',') from job_pool"); got != "bad" {
 		t.Errorf("still pending: %s", got)
 	}
-	cfg.Handler = returns(State{"v": 1})
+	cfg.handler = returns(State{"v": 1})
 	for range 2 { // with one job, with none
 		if err := s.run(cfg); err != nil {
 			t.Errorf("Run returns %v", err)
@@ -315,12 +312,12 @@ func TestOnceDoesWhatIsPendingAndReturns(t *testing.T) {
 func TestRunSaysWhatIsMissing(t *testing.T) {
 	s := newServer(t, oneStep)
 	for name, want := range map[string]error{"flow": ErrNoFlow, "transition": ErrNoTransition, "extension": ErrNoExtension} {
-		cfg := s.config("work", returns(nil))
+		cfg := s.worker("work", returns(nil))
 		switch name {
 		case "flow":
-			cfg.Flow = "no such flow"
+			cfg.flow = "no such flow"
 		case "transition":
-			cfg.Transition = "no such transition"
+			cfg.transition = "no such transition"
 		case "extension":
 			cfg.DSN += " dbname=template1"
 		}
@@ -354,7 +351,7 @@ func TestAWorkerRoleIsEnough(t *testing.T) {
 	}
 	s.exec("select wed_sql.sync()")
 
-	cfg := s.config("left", returns(State{"l": 2}))
+	cfg := s.worker("left", returns(State{"l": 2}))
 	cfg.DSN += " user=" + role
 	cfg.Once = true
 	if err := s.run(cfg); err != nil {
@@ -364,7 +361,7 @@ func TestAWorkerRoleIsEnough(t *testing.T) {
 	if n := get[int64](s, "select count(*) from wed_trace where trw = 'left'"); n != 10 {
 		t.Errorf("%d instances were written, want 10", n)
 	}
-	cfg.Transition = "right"
+	cfg.transition = "right"
 	if err := s.run(cfg); !errors.Is(err, ErrNotGranted) {
 		t.Errorf("Run of another transition: %v, want %v", err, ErrNotGranted)
 	}
@@ -375,11 +372,9 @@ func TestAWorkerRoleIsEnough(t *testing.T) {
 
 func TestRunEndsWhenItsFlowIsDropped(t *testing.T) {
 	s := newServer(t, oneStep)
-	w, err := New(s.config("work", returns(State{"v": 1})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.cfg.Wakeup = 10 * time.Millisecond
+	of := s.worker("work", returns(State{"v": 1}))
+	of.Wakeup = 10 * time.Millisecond
+	w := s.new(of)
 	ended := make(chan error, 1)
 	time.AfterFunc(0, func() { ended <- w.Run(s.ctx) })
 	s.exec("insert into wed_flow default values")
@@ -395,7 +390,7 @@ func TestFlowsWithEqualNamesAreKeptApart(t *testing.T) {
 	other := s.flow + "_2"
 	s.define(other, oneStep)
 	s.exec("select set_config('search_path', $1, false)", s.flow)
-	s.start(s.config("work", returns(State{"v": 1})))
+	s.start(s.worker("work", returns(State{"v": 1})))
 	s.exec("insert into " + other + ".wed_flow default values")
 	s.exec("insert into wed_flow default values")
 	s.untilAllFinal()
@@ -409,7 +404,7 @@ func TestNamesMayBeAnyIdentifier(t *testing.T) {
 		insert into wed_attr (aname, atype) values ('Größe "x"', 'integer'), ('select', 'text');
 		insert into wed_trig (trname, cpred) values ('найти "рейс"', '"Größe ""x""" is null');
 		insert into wed_trig (cpred, cfinal) values ('"select" is not null', true);`)
-	s.start(s.config(`найти "рейс"`, returns(State{`Größe "x"`: 1, "select": "*"})))
+	s.start(s.worker(`найти "рейс"`, returns(State{`Größe "x"`: 1, "select": "*"})))
 	s.exec("insert into wed_flow default values")
 	s.untilAllFinal()
 }
@@ -422,7 +417,7 @@ func TestValuesTakeTheAttributesTypes(t *testing.T) {
 			('y', 'bytea', null), ('x', 'text', 'set'), ('kept', 'text', 'kept'), ('o', 'boolean', null), ('d', current_schema || '.positive', '7');
 		insert into wed_trig (trname, cpred) values ('work', 'o is null');
 		insert into wed_trig (cpred, cfinal) values ('o', true);`)
-	s.start(s.config("work", returns(State{
+	s.start(s.worker("work", returns(State{
 		"n": json.RawMessage("1234567890123456789012345.6789"), "b": int64(9007199254740993), "j": map[string]any{"k": []int{1}},
 		"a": []int{1, 2}, "t": time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "y": `\x00ff`, "x": nil, "o": true,
 	})))
@@ -438,7 +433,7 @@ func TestValuesTakeTheAttributesTypes(t *testing.T) {
 func TestEmptyStateCompletesTheJob(t *testing.T) {
 	s := newServer(t, oneStep)
 	var calls atomic.Int64
-	s.start(s.config("work", func(context.Context, *Job) (State, error) {
+	s.start(s.worker("work", func(context.Context, *Job) (State, error) {
 		if calls.Add(1) < 3 {
 			return State{}, nil // its condition still holds: it is fired again
 		}
@@ -453,8 +448,8 @@ func TestEmptyStateCompletesTheJob(t *testing.T) {
 
 func TestExceptionIsLedBack(t *testing.T) {
 	s := newServer(t, oneStep)
-	s.start(s.config("work", returns(State{"v": nil})))
-	s.start(s.config("_EXCPT", returns(State{"v": 1})))
+	s.start(s.worker("work", returns(State{"v": nil})))
+	s.start(s.worker("_EXCPT", returns(State{"v": 1})))
 	s.exec("insert into wed_flow default values")
 	s.untilAllFinal()
 	if got := get[string](s, "select string_agg(status::text || coalesce(trw, ''), ',' order by version) from wed_trace"); got != "R,Ework,F_EXCPT" {
@@ -465,7 +460,7 @@ func TestExceptionIsLedBack(t *testing.T) {
 func TestStateTooLargeForItsNotificationIsWhole(t *testing.T) {
 	s := newServer(t, oneStep)
 	sizes := make(chan int, 1)
-	s.start(s.config("work", func(_ context.Context, job *Job) (State, error) {
+	s.start(s.worker("work", func(_ context.Context, job *Job) (State, error) {
 		var state struct{ Note string }
 		err := job.Decode(&state)
 		sizes <- len(state.Note)
@@ -493,7 +488,7 @@ func TestWorkerNeedsFewRights(t *testing.T) {
 	s.exec("grant usage on schema " + s.flow + " to " + role)
 	s.exec("grant select on wed_trig, job_pool to " + role)
 	s.exec("grant select, update on wed_flow to " + role)
-	cfg := s.config("work", returns(State{"v": 1}))
+	cfg := s.worker("work", returns(State{"v": 1}))
 	cfg.DSN += " user=" + role
 	s.start(cfg)
 	s.exec("insert into wed_flow default values")

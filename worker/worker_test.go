@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,16 +18,57 @@ func nothing(context.Context, *Job) (State, error) { return nil, nil }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"Flow":        {Transition: "t", Handler: nothing},
-		"Transition":  {Flow: "f", Handler: nothing},
-		"Handler":     {Flow: "f", Transition: "t"},
-		"Concurrency": {Flow: "f", Transition: "t", Handler: nothing, Concurrency: -1},
-		"Wakeup":      {Flow: "f", Transition: "t", Handler: nothing, Wakeup: -1},
-		"RetryAfter":  {Flow: "f", Transition: "t", Handler: nothing, RetryAfter: -1},
-		"connection":  {Flow: "f", Transition: "t", Handler: nothing, DSN: "port=many"},
+		"Connections": {Connections: -1},
+		"Wakeup":      {Wakeup: -1},
+		"RetryAfter":  {RetryAfter: -1},
+		"connection":  {DSN: "port=many"},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: New returns %v", name, err)
+		}
+	}
+}
+
+func TestHandleRefusesWhatCannotWork(t *testing.T) {
+	w, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	together := func(context.Context, []*Job) ([]State, error) { return nil, nil }
+	for name, handle := range map[string]func() error{
+		"flow":          func() error { return w.Handle("", "t", nothing, Options{}) },
+		"transition":    func() error { return w.Handle("f", "", nothing, Options{}) },
+		"Handler":       func() error { return w.Handle("f", "t", nil, Options{}) },
+		"BatchHandler":  func() error { return w.HandleBatch("f", "t", nil, Options{}) },
+		"Concurrency":   func() error { return w.Handle("f", "t", nothing, Options{Concurrency: -1}) },
+		"Batch":         func() error { return w.Handle("f", "t", nothing, Options{Batch: -1}) },
+		"Options.Batch": func() error { return w.Handle("f", "t", nothing, Options{Batch: maxBatch + 1}) },
+		"Lease":         func() error { return w.Handle("f", "t", nothing, Options{Lease: time.Millisecond}) },
+		"exclude":       func() error { return w.Handle("f", "t", nothing, Options{Lease: time.Minute, Batch: 2}) },
+		"each other":    func() error { return w.HandleBatch("f", "t", together, Options{Lease: time.Minute}) },
+	} {
+		if err := handle(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: Handle returns %v", name, err)
+		}
+	}
+	if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "handler") {
+		t.Errorf("Run without a handler returns %v", err)
+	}
+	if err := w.Handle("f", "t", nothing, Options{}); err != nil {
+		t.Error(err)
+	}
+	if err := w.Handle("f", "t", nothing, Options{}); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("the second handler of a transition: %v", err)
+	}
+}
+
+func TestSessionsSayWhoseTheyAre(t *testing.T) {
+	one, two, other := &duty{flow: "f", transition: "t"}, &duty{flow: "f", transition: "u"}, &duty{flow: "g", transition: "t"}
+	for want, duties := range map[string][]*duty{
+		"wed_sql worker f.t": {one}, "wed_sql worker f": {one, two}, "wed_sql worker": {one, other},
+	} {
+		if got := applicationName(duties); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
@@ -65,7 +107,18 @@ func TestIntervalsAreWrittenAsPostgresReadsThem(t *testing.T) {
 	}
 }
 
-func TestOnlyNotificationsOfThisFlowAreTaken(t *testing.T) {
+func TestNotificationsArePassedToTheirTransition(t *testing.T) {
+	w, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, transition := range []string{"book", "pay"} {
+		for _, flow := range []string{"travel", "shop"} {
+			if err := w.Handle(flow, transition, nothing, Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for payload, want := range map[string]bool{
 		`{"flow":"travel","wid":9007199254740993,"tgid":2,"trname":"t","payload":{}}`: true,
 		`{"flow":"other","wid":1,"tgid":2}`:                                           false,
@@ -74,13 +127,18 @@ func TestOnlyNotificationsOfThisFlowAreTaken(t *testing.T) {
 		`travel`:                                                                      false,
 		``:                                                                            false,
 	} {
-		k, ok := parseNotification(payload, "travel")
-		if ok != want {
-			t.Errorf("%s: taken %t, want %t", payload, ok, want)
+		w.notified(&pgconn.Notification{Channel: "pay", Payload: payload})
+		for _, d := range w.duties {
+			ready := d.queue.ready
+			d.queue.ready = nil
+			want := want && d.flow == "travel" && d.transition == "pay"
+			if (len(ready) == 1) != want || want && ready[0] != (key{9007199254740993, 2}) {
+				t.Errorf("%s: %s.%s has got %v", payload, d.flow, d.transition, ready)
+			}
 		}
-		if ok && k != (key{9007199254740993, 2}) {
-			t.Errorf("%s: got %v", payload, k)
-		}
+	}
+	if got := w.channels(); !slices.Equal(got, []string{"book", "pay"}) {
+		t.Errorf("it listens to %v", got)
 	}
 }
 
@@ -115,18 +173,83 @@ func TestErrorsDecideWhetherAJobIsRedone(t *testing.T) {
 }
 
 func TestPanicOfAHandlerIsAnError(t *testing.T) {
-	_, err := handle(t.Context(), func(context.Context, *Job) (State, error) { panic("ouch") }, &Job{})
-	if err == nil || !strings.Contains(err.Error(), "ouch") {
-		t.Errorf("got %v", err)
+	ouch := func() { panic("ouch") }
+	for name, call := range map[string]func() error{
+		"Handler": func() error {
+			d := &duty{handler: func(context.Context, *Job) (State, error) { ouch(); return nil, nil }}
+			_, err := d.call(t.Context(), &Job{}, nil)
+			return err
+		},
+		"BatchHandler": func() error {
+			d := &duty{together: func(context.Context, []*Job) ([]State, error) { ouch(); return nil, nil }}
+			_, err := d.callTogether(t.Context(), nil)
+			return err
+		},
+		"BeforeCommit": func() error {
+			job := &Job{}
+			job.BeforeCommit(func(context.Context, Querier) error { ouch(); return nil })
+			return job.beforeCommit(t.Context(), nil)
+		},
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "ouch") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 
 func TestNoStateMeansRollBack(t *testing.T) {
-	if _, err := handle(t.Context(), nothing, &Job{}); !errors.Is(err, errNothing) {
+	d := &duty{handler: nothing}
+	if _, err := d.call(t.Context(), &Job{}, nil); !errors.Is(err, errNothing) {
 		t.Errorf("got %v", err)
 	}
-	empty := func(context.Context, *Job) (State, error) { return State{}, nil }
-	if _, err := handle(t.Context(), empty, &Job{}); err != nil {
+	d.handler = func(context.Context, *Job) (State, error) { return State{}, nil }
+	if _, err := d.call(t.Context(), &Job{}, nil); err != nil {
 		t.Errorf("an empty state: %v", err)
+	}
+}
+
+func TestBatchHandlerReturnsAStateForEachJob(t *testing.T) {
+	d := &duty{together: func(context.Context, []*Job) ([]State, error) { return []State{{}}, nil }}
+	if _, err := d.callTogether(t.Context(), []*Job{{}, {}}); err == nil || !strings.Contains(err.Error(), "1 states for 2 jobs") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTransactionIsNotToBeHadOutsideOfIt(t *testing.T) {
+	for want, db := range map[error]Querier{errLeased: closedSession(errLeased), errHandlerReturned: func() Querier {
+		s := newSession(nil)
+		s.close()
+		return s
+	}()} {
+		ctx := t.Context()
+		_, execErr := db.Exec(ctx, "")
+		_, queryErr := db.Query(ctx, "")
+		_, copyErr := db.CopyFrom(ctx, nil, nil, nil)
+		batch := db.SendBatch(ctx, nil)
+		_, batchExecErr := batch.Exec()
+		_, batchQueryErr := batch.Query()
+		for i, err := range []error{execErr, queryErr, copyErr, db.QueryRow(ctx, "").Scan(), batchExecErr, batchQueryErr,
+			batch.QueryRow().Scan(), batch.Close()} {
+			if !errors.Is(err, want) {
+				t.Errorf("%d: got %v, want %v", i, err, want)
+			}
+		}
+	}
+}
+
+func TestShortestTimeoutIsThatOfTheBatch(t *testing.T) {
+	for _, c := range []struct {
+		of   []time.Duration
+		want time.Duration
+	}{
+		{[]time.Duration{0}, 0}, {[]time.Duration{0, time.Hour}, time.Hour}, {[]time.Duration{time.Hour, 0, time.Minute}, time.Minute},
+	} {
+		tx := &transaction{}
+		for _, d := range c.of {
+			tx.jobs = append(tx.jobs, &Job{Timeout: d})
+		}
+		if got := tx.timeout(); got != c.want {
+			t.Errorf("%v: %s, want %s", c.of, got, c.want)
+		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const description = `The server is the one that the usual PG* environment variables name (PGHOST,
-PGUSER, PGDATABASE, PGSERVICE, ...), or --dsn. Exit status: 0 done; 1 failed;
-2 wrong usage; 3 could not connect; 4 not found (extension, flow, instance).
+const description = `The server is the one of the usual PG* variables (PGHOST, PGSERVICE, ...) or of
+--dsn DSN, -d DSN: a connection string or URL, as for psql. Exit status: 0 done;
+1 failed; 2 wrong usage; 3 could not connect; 4 not found (flow, instance, ...).
 
 Example: wedctl demo`
 
@@ -19,13 +19,10 @@ const (
 
 Usage: {{.UsageText}}
 
+Commands:{{range .VisibleCommands}}{{if ne .Name "help"}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
+
 {{.Description}}
-
-Commands:{{range .VisibleCommands}}
-  {{.Name}}{{"\t"}}{{.Usage}}{{end}}
-
-Options:{{range .VisibleFlags}}
-  {{.}}{{end}}
 `
 	commandHelp = `{{.HelpName}} - {{.Usage}}
 
@@ -35,7 +32,7 @@ Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [
 {{if .VisibleCommands}}
 Commands:{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}
-{{end}}{{if .VisibleFlags}}
+{{else if .VisibleFlags}}
 Options:{{range .VisibleFlags}}
   {{.}}{{end}}
 {{end}}`
@@ -57,9 +54,14 @@ func newApp(con *console) *cli.App {
 		Commands: []*cli.Command{
 			flowCommand(con),
 			instanceCommand(con),
+			jobCommand(con),
 			workerCommand(con),
 			statusCommand(con),
+			topCommand(con),
+			doctorCommand(con),
 			demoCommand(con),
+			completionCommand(con),
+			completeCommand(con),
 			versionCommand(con),
 		},
 		Action:         noCommand,
@@ -93,6 +95,14 @@ func noCommand(c *cli.Context) error {
 
 func usageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
 
+// helpLast is for who types "wedctl help flow list" instead of "wedctl flow list --help".
+func helpLast(args []string) []string {
+	if len(args) < 2 || args[1] != "help" {
+		return args
+	}
+	return slices.Concat(args[:1], args[2:], []string{"--help"})
+}
+
 // flagsFirst moves a command's flags before its arguments, where urfave/cli
 // wants them: `trace 2 --flow travel` is as good as `trace --flow travel 2`.
 // What follows -- stays as it is.
@@ -106,6 +116,12 @@ func flagsFirst(app *cli.App, args []string) []string {
 	for len(rest) > 0 && rest[0] != "--" {
 		arg := rest[0]
 		rest = rest[1:]
+		if arg == "--help" || arg == "-h" {
+			if len(commands) > 0 {
+				out = append(out, plain...) // none of them
+			}
+			return append(out, "--help") // whatever else was typed
+		}
 		if len(arg) > 1 && arg[0] == '-' {
 			flagArgs = append(flagArgs, arg)
 			if takesValue(flags, arg) && len(rest) > 0 {

@@ -19,7 +19,7 @@ func dsnFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name:    "dsn",
 		Aliases: []string{"d"},
-		Usage:   "the server: a `DSN` or URL, as psql's",
+		Usage:   "the server: a `DSN`, as for psql",
 		EnvVars: []string{dsnEnv},
 	}
 }

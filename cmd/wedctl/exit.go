@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/urfave/cli/v2"
 
 	"github.com/wed-sql/wed_sql/worker"
 )
@@ -40,7 +41,7 @@ func notFound(hint, format string, args ...any) error {
 const (
 	hintConnect   = "set PGHOST, PGPORT, PGUSER and PGDATABASE, or give --dsn \"host=... dbname=...\""
 	hintExtension = "run `create extension wed_sql` in this database as a superuser"
-	hintFlow      = "psql's `\\dt *.wed_flow` lists the flows of this database"
+	hintFlow      = "`wedctl flow list` lists the flows of this database"
 )
 
 // Rights that a role must be granted.
@@ -66,12 +67,18 @@ func explain(err error) *failure {
 	case errors.Is(err, worker.ErrNoTransition):
 		f.code, f.hint = exitNotFound, "the transitions of a flow are in the column trname of its wed_trig"
 	}
-	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		f.code, f.message, f.hint = exitConnect, oneLine(e), hintConnect
+	if _, ok := errors.AsType[cli.ExitCoder](err); ok { // help that there is none of
+		f.code = exitUsage
 		return f
 	}
-	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return explainConnect(e)
+	}
+	if e, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		f.code, f.hint = exitUsage, hintConnect
+		if strings.Contains(e.Error(), "service") {
+			f.hint = "PGSERVICE names a section of ~/.pg_service.conf, or of the file that PGSERVICEFILE names"
+		}
 		return f
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -110,5 +117,5 @@ func oneLine(err error) string {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return strings.Join(lines, " ")
+	return strings.Join(distinct(lines), " ")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,15 +29,9 @@ Example: wedctl instance trace -f travel 2`,
 			outputFlag(), dsnFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if err := requireFlags(c, "flow"); err != nil {
-				return err
-			}
-			if c.Args().Len() != 1 {
-				return usagef("%s needs one WID, the number of an instance", c.Command.HelpName)
-			}
-			wid, err := strconv.ParseInt(c.Args().First(), 10, 64)
+			wid, err := oneWID(c)
 			if err != nil {
-				return usagef("WID is the number of an instance, not %q", c.Args().First())
+				return err
 			}
 			asJSON, err := wantsJSON(c)
 			if err != nil {
@@ -49,8 +42,8 @@ Example: wedctl instance trace -f travel 2`,
 				return err
 			}
 			defer hangUp(conn)
-			flow := c.String("flow")
-			if err := requireFlow(c.Context, conn, flow); err != nil {
+			flow, err := con.theFlow(c, conn)
+			if err != nil {
 				return needs(err, rightsOfReader)
 			}
 			lines, err := readTrace(c.Context, conn, flow, "where t.wid = $1 order by t.version", wid)
@@ -58,7 +51,7 @@ Example: wedctl instance trace -f travel 2`,
 			case err != nil:
 				return needs(err, rightsOfReader)
 			case len(lines) == 0:
-				return notFound(fmt.Sprintf("`select * from %s.wed_instance` lists the instances", quoted(flow)),
+				return notFound(fmt.Sprintf("`wedctl instance list -f %s` lists the instances", quoted(flow)),
 					"flow %q has no history of an instance %d", flow, wid)
 			case asJSON:
 				raw := make([]json.RawMessage, len(lines))

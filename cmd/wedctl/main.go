@@ -19,7 +19,7 @@ func main() {
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, con *console) int {
 	app := newApp(con)
-	err := app.RunContext(ctx, flagsFirst(app, args))
+	err := app.RunContext(ctx, flagsFirst(app, helpLast(args)))
 	if err == nil {
 		return exitOK
 	}
@@ -36,12 +36,13 @@ type console struct {
 	in       io.Reader
 	out, err io.Writer
 
+	asks  bool // in is a terminal, with a person who can be asked
 	color bool // out is a terminal that shows colours
 	width int  // columns of the terminal, 0 when out is none
 }
 
 func newConsole(in, out, err *os.File) *console {
-	con := &console{in: in, out: out, err: err}
+	con := &console{in: in, out: out, err: err, asks: term.IsTerminal(int(in.Fd()))}
 	if term.IsTerminal(int(out.Fd())) {
 		con.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 		if w, _, e := term.GetSize(int(out.Fd())); e == nil {

@@ -13,9 +13,10 @@ import (
 func statusCommand(con *console) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
-		Usage: "show what the engine does in each database",
-		Description: `The rows of the view wed_sql.status: the engine's state, how far behind it is,
-how much WAL its slot keeps, and the last error.
+		Usage: "show what the engine does, and how the flows are",
+		Description: `The engine's state in each database, how far behind it is, how much WAL its slot
+keeps, its last error; then the flows of the database that wedctl is connected
+to. With -o json only the former: the rows of the view wed_sql.status.
 
 Exit status 1 when the engine does not follow the database that wedctl is
 connected to.
@@ -86,11 +87,31 @@ func showStatus(ctx context.Context, con *console, conn *pgx.Conn, asJSON bool) 
 		err = writeJSON(con.out, raw)
 	} else {
 		con.writeStatus(rows)
+		err = con.showFlows(ctx, conn)
 	}
 	if err != nil {
 		return err
 	}
 	return judgeStatus(conn.Config().Database, rows)
+}
+
+// showFlows shows the flows of the database, below the engine.
+func (con *console) showFlows(ctx context.Context, conn *pgx.Conn) error {
+	flows, err := listFlows(ctx, conn)
+	if err != nil {
+		return needs(err, rightsOfStatus)
+	}
+	fmt.Fprintln(con.out)
+	if err := con.writeFlows(flows, false); err != nil {
+		return err
+	}
+	for _, f := range flows {
+		if f.Exceptions != nil && *f.Exceptions > 0 {
+			fmt.Fprintf(con.out, "\n%s %s of flow %s: `wedctl instance list -f %s --status exception`\n", con.yellow("waiting for somebody:"),
+				count(int(*f.Exceptions), "exception"), quoted(f.Flow), quoted(f.Flow))
+		}
+	}
+	return nil
 }
 
 // judgeStatus fails when the engine does not follow the database.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -32,17 +30,17 @@ func workerRunCommand(con *console) *cli.Command {
 		Name:      "run",
 		Usage:     "let a command perform a transition",
 		ArgsUsage: "-- COMMAND [ARGUMENT...]",
-		Description: `For each job, COMMAND gets it as a line of JSON on its standard input, and as
-WED_FLOW, WED_WID, WED_TGID and WED_TRANSITION. It prints the attributes to set,
-a JSON object, and exits with 0: they are the next state. If it prints nothing,
-fails, or takes longer than the job's timeout, the job is tried again later.
-The first SIGINT or SIGTERM lets commands finish, the second ends them.
+		Description: `COMMAND gets a job as a line of JSON on its standard input, and as WED_FLOW,
+WED_WID, WED_TGID, WED_TRANSITION; prints the attributes to set, a JSON object;
+exits with 0. If it prints nothing, fails or takes too long, the job is tried
+again. The first SIGINT or SIGTERM lets commands finish, the second ends them.
 
 Example: wedctl worker run -f travel -t book_hotel -c 4 -- ./book_hotel.sh`,
 		Flags: []cli.Flag{
 			flowFlag(),
 			&cli.StringFlag{Name: "transition", Aliases: []string{"t"}, Usage: "`NAME` of the transition"},
 			&cli.IntFlag{Name: "concurrency", Aliases: []string{"c"}, Value: 1, Usage: "run up to `N` commands side by side"},
+			&cli.DurationFlag{Name: "lease", Usage: "lease jobs for `TIME`, for long work", DefaultText: "no"},
 			&cli.DurationFlag{Name: "wakeup", Value: worker.DefaultWakeup, Usage: "look for jobs at least so often"},
 			&cli.DurationFlag{Name: "retry-after", Value: worker.DefaultRetryAfter, Usage: "first pause after a failure"},
 			&cli.BoolFlag{Name: "once", DisableDefaultText: true, Usage: "do what is pending, then exit"},
@@ -66,6 +64,8 @@ func runWorker(c *cli.Context, con *console) error {
 		return usagef("%s needs a command that performs the transition, behind --", c.Command.HelpName)
 	case c.Int("concurrency") < 1:
 		return usagef("--concurrency is at least 1")
+	case c.Duration("lease") != 0 && c.Duration("lease") < time.Second:
+		return usagef("--lease is at least 1s")
 	case c.Duration("wakeup") < time.Millisecond:
 		return usagef("--wakeup is at least 1ms")
 	case c.Duration("retry-after") < time.Millisecond:
@@ -81,15 +81,18 @@ func runWorker(c *cli.Context, con *console) error {
 		return err
 	}
 	w, err := worker.New(worker.Config{
-		DSN:         dsn(c),
-		Flow:        c.String("flow"),
-		Transition:  c.String("transition"),
-		Handler:     cmd.perform,
+		DSN:        dsn(c),
+		Wakeup:     c.Duration("wakeup"),
+		RetryAfter: c.Duration("retry-after"),
+		Once:       c.Bool("once"),
+		Logger:     log,
+	})
+	if err != nil {
+		return err
+	}
+	err = w.Handle(c.String("flow"), c.String("transition"), cmd.perform, worker.Options{
 		Concurrency: c.Int("concurrency"),
-		Wakeup:      c.Duration("wakeup"),
-		RetryAfter:  c.Duration("retry-after"),
-		Once:        c.Bool("once"),
-		Logger:      log,
+		Lease:       c.Duration("lease"),
 	})
 	if err != nil {
 		return err
@@ -104,10 +107,6 @@ func runWorker(c *cli.Context, con *console) error {
 // runUntilTold runs the worker until a signal comes or eof, if there is one,
 // ends. A second signal aborts what is running.
 func runUntilTold(ctx context.Context, w *worker.Worker, eof io.Reader) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-
 	ctx, drain := context.WithCancel(ctx)
 	defer drain()
 	var readers errgroup.Group // not waited for: nothing ends a read, and the process ends soon
@@ -118,23 +117,5 @@ func runUntilTold(ctx context.Context, w *worker.Worker, eof io.Reader) error {
 			return err
 		})
 	}
-
-	ended := make(chan struct{})
-	var group errgroup.Group
-	group.Go(func() error {
-		for n := 0; ; n++ {
-			select {
-			case <-signals:
-			case <-ended:
-				return nil
-			}
-			drain()
-			if n > 0 {
-				w.Abort()
-			}
-		}
-	})
-	err := w.Run(ctx)
-	close(ended)
-	return errors.Join(err, group.Wait())
+	return worker.RunUntilSignal(ctx, w, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }

@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// RunUntilSignal runs w until ctx ends or a signal comes: then what is running
+// is finished, and nothing new is taken. A second signal aborts what is running.
+// Without signals they are SIGINT and SIGTERM.
+func RunUntilSignal(ctx context.Context, w *Worker, signals ...os.Signal) error {
+	if len(signals) == 0 {
+		signals = []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
+	came := make(chan os.Signal, 2)
+	signal.Notify(came, signals...)
+	defer signal.Stop(came)
+
+	ctx, drain := context.WithCancel(ctx)
+	defer drain()
+	ended := make(chan struct{})
+	var group errgroup.Group
+	group.Go(func() error {
+		for n := 0; ; n++ {
+			select {
+			case s := <-came:
+				w.log.Info("told to stop", "signal", s.String(), "at once", n > 0)
+			case <-ended:
+				return nil
+			}
+			drain()
+			if n > 0 {
+				w.Abort()
+			}
+		}
+	})
+	err := w.Run(ctx)
+	close(ended)
+	return errors.Join(err, group.Wait())
+}
