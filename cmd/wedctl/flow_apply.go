@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -72,7 +71,7 @@ func applyFlow(c *cli.Context, con *console) error {
 		return err
 	}
 	ask := !dryRun && !c.Bool("yes")
-	if ask && (path == "-" || !con.isInteractive()) {
+	if ask && (path == "-" || !con.asks) {
 		return &failure{code: exitUsage, message: "there is nobody to ask", hint: "--yes applies the file without asking, --dry-run shows what that would do"}
 	}
 	file, err := con.readFlowFile(path)
@@ -326,10 +325,7 @@ func (r *applied) list(a *application) []changeJSON {
 }
 
 func writeApplied(w interface{ Write([]byte) (int, error) }, a *application, r *applied, done bool) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(struct {
+	return writeObject(w, struct {
 		Flow      string              `json:"flow"`
 		Created   bool                `json:"created"`
 		Applied   bool                `json:"applied"`

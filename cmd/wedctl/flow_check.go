@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -88,12 +87,12 @@ func checkFlow(c *cli.Context, con *console) error {
 	if asJSON {
 		err = writeFindings(con, findings, c.Bool("quiet"))
 	} else {
-		con.writeFindings(what, findings, c.Bool("quiet"))
+		con.writeChecked(what, findings, c.Bool("quiet"))
 	}
 	if err != nil {
 		return err
 	}
-	return judgeFindings(what, findings)
+	return judgeChecked(what, findings)
 }
 
 // looksLikeFile tells a file from the name of a flow.
@@ -250,13 +249,10 @@ func writeFindings(con *console, findings []finding, quiet bool) error {
 			list = append(list, f)
 		}
 	}
-	enc := json.NewEncoder(con.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(list)
+	return writeObject(con.out, list)
 }
 
-func (c *console) writeFindings(what string, findings []finding, quiet bool) {
+func (c *console) writeChecked(what string, findings []finding, quiet bool) {
 	number := make(map[flowcheck.Severity]int64)
 	for _, f := range findings {
 		number[f.Severity]++
@@ -295,8 +291,8 @@ func (c *console) writeFindings(what string, findings []finding, quiet bool) {
 		several(number[flowcheck.Note], "note"), number[flowcheck.Unknown])
 }
 
-// judgeFindings fails when there is something that should not be.
-func judgeFindings(what string, findings []finding) error {
+// judgeChecked fails when there is something that should not be.
+func judgeChecked(what string, findings []finding) error {
 	bad := int64(0)
 	for _, f := range findings {
 		if f.isBad() {

@@ -31,7 +31,7 @@ func dropFlow(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if !c.Bool("yes") && !con.isInteractive() {
+	if !c.Bool("yes") && !con.asks {
 		return &failure{code: exitUsage, message: "there is nobody to ask", hint: "--yes drops the flow without asking"}
 	}
 	conn, err := connect(ctx, dsn(c), "wedctl flow drop")

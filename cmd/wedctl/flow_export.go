@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -60,10 +59,7 @@ func writeDefinition(con *console, d *definition.Definition, grants bool) error 
 	if !grants {
 		d.Workers = []definition.Worker{}
 	}
-	enc := json.NewEncoder(con.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(d)
+	return writeObject(con.out, d)
 }
 
 // requireNamed fails when there is no flow of this name, whoever may look into it.

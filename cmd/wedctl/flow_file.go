@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/term"
 
 	"github.com/wed-sql/wed_sql/internal/definition"
 )
@@ -58,12 +57,6 @@ func flowOfFile(flag, path string, f *definition.File) (string, error) {
 	}
 	base := filepath.Base(path)
 	return strings.TrimSuffix(base, filepath.Ext(base)), nil
-}
-
-// isInteractive reports whether there is somebody who can be asked.
-func (c *console) isInteractive() bool {
-	f, ok := c.in.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // agreed asks a question, and reports whether the answer is yes.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,10 +48,7 @@ Example: wedctl flow show orders`,
 				con.writeFlow(name, d, status, counts)
 				return nil
 			}
-			enc := json.NewEncoder(con.out)
-			enc.SetIndent("", "  ")
-			enc.SetEscapeHTML(false)
-			return enc.Encode(struct {
+			return writeObject(con.out, struct {
 				Flow string `json:"flow"`
 				definition.Status
 				flowCounts

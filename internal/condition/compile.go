@@ -2,6 +2,7 @@ package condition
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 )
@@ -48,7 +49,7 @@ func (c *compiler) collect(e Expr) {
 		case *Column:
 			c.column(e)
 		case *Call:
-			if scalar, ok := c.scalar(e); ok && scalar.instead != nil {
+			if scalar, ok := c.scalar(e); ok && scalar.instead != nil { // null becomes a value
 				c.constant(scalar.column, *scalar.instead)
 			}
 		}
@@ -62,7 +63,7 @@ func (c *compiler) note(x Expr, constants ...Expr) {
 	}
 	for _, e := range constants {
 		if v, ok := scalar.column.domain.constant(e); ok {
-			c.constant(scalar.column, v)
+			c.constant(scalar.column, scalar.shifted(v, -1))
 		}
 	}
 }
@@ -95,10 +96,21 @@ func (c *compiler) finish(col *column) {
 	}
 }
 
-// scalar is an attribute, or coalesce(attribute, constant).
+// scalar is an attribute, coalesce(attribute, constant), or attribute + constant.
 type scalar struct {
-	column  *column
-	instead *value // of null
+	column    *column
+	instead   *value   // of null
+	shift     *big.Rat // that is added; nil for nothing
+	performed bool     // the sum is known to have been no error
+}
+
+// shifted returns a value and so many times the shift.
+func (s scalar) shifted(v value, times int64) value {
+	if s.shift == nil || v.num == nil {
+		return v
+	}
+	shift := new(big.Rat).Mul(s.shift, big.NewRat(times, 1))
+	return value{num: shift.Add(shift, v.num)}
 }
 
 func (c *compiler) scalar(e Expr) (scalar, bool) {
@@ -120,8 +132,45 @@ func (c *compiler) scalar(e Expr) (scalar, bool) {
 		}
 		v, ok := col.domain.constant(e.Args[1])
 		return scalar{column: col, instead: &v}, ok
+	case *Operate:
+		return c.sum(e)
 	}
 	return scalar{}, false
+}
+
+// sum understands an attribute plus or minus a constant, of numbers that are not rounded.
+func (c *compiler) sum(e *Operate) (scalar, bool) {
+	attribute, ok := e.L.(*Column)
+	k, ok2 := e.R.(*Const)
+	if !ok || !ok2 || k.Kind != Number || e.Op != "+" && e.Op != "-" {
+		return scalar{}, false
+	}
+	col := c.column(attribute)
+	if col == nil || !col.domain.exact || col.domain.class != integerClass && col.domain.class != numericClass {
+		return scalar{}, false
+	}
+	v, ok := col.domain.parse(k)
+	if !ok || col.domain.class == integerClass && !v.num.IsInt() {
+		return scalar{}, false
+	}
+	if e.Op == "-" {
+		v.num = new(big.Rat).Neg(v.num)
+	}
+	return scalar{column: col, shift: v.num, performed: e.performed}, true
+}
+
+// Sum returns an attribute plus or minus a constant, as it is after that was computed
+// without an error; nil if the value is not known to be that, but may be rounded.
+func (s *States) Sum(e Expr) Expr {
+	o, ok := e.(*Operate)
+	if !ok {
+		return nil
+	}
+	c := compiler{types: s.types, columns: make(map[string]*column), opaques: make(map[string]int)}
+	if _, ok := c.sum(o); !ok {
+		return nil
+	}
+	return &Operate{Op: o.Op, L: o.L, R: o.R, performed: true}
 }
 
 // constant reads a constant as a value of the domain, also one with a cast to it.
@@ -146,8 +195,13 @@ func (d domain) constant(e Expr) (value, bool) {
 func (c *compiler) table(s scalar, f func(v value, null bool) outcome) formula {
 	c.finish(s.column)
 	outcomes := make([]outcome, len(s.column.values)+1)
+	c.mayFail = c.mayFail || s.shift != nil && !s.performed
 	for i, v := range s.column.values {
-		outcomes[i] = f(v, false)
+		sum := s.shifted(v, 1)
+		if d := s.column.domain; s.shift != nil && d.min != nil && (sum.num.Cmp(d.min) < 0 || sum.num.Cmp(d.max) > 0) {
+			c.mayFail = true
+		}
+		outcomes[i] = f(sum, false)
 	}
 	if s.instead != nil {
 		outcomes[len(s.column.values)] = f(*s.instead, false)

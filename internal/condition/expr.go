@@ -104,6 +104,8 @@ type (
 	Operate struct {
 		Op   string
 		L, R Expr
+
+		performed bool // it has come to a value, and not to an error
 	}
 
 	// Collate is X COLLATE Name.

@@ -147,7 +147,7 @@ func FuzzParse(f *testing.F) {
 		if twice := Print(again); twice != once {
 			t.Fatalf("%q is written %q, and that %q", sql, once, twice)
 		}
-		if d := cmp.Diff(Print(Rename(e, nil)), once); d != "" {
+		if d := cmp.Diff(Print(Substitute(e, nil)), once); d != "" {
 			t.Fatal(d)
 		}
 	})

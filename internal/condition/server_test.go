@@ -49,7 +49,7 @@ func conditions() *rapid.Generator[string] {
 		case 6:
 			return rapid.SampledFrom([]string{
 				"b", "not b", "b is true", "b is not false", "b is unknown", "s like 'a%'", "s not like '_'", "lower(s) = 'a'", "true", "false", "null", "1 < 2",
-				"n = m", "n < i", "n + 1 > 2", "n is distinct from i", "(n = 1) is unknown", "(s = 'a') is not true", "s || 'x' is null", "n > all (array[1, 2])",
+				"n = m", "n < i", "n + 1 >= 3", "n - 2 = 1", "m + 0.5 in (1, 2)", "n + 1 is null", "n + 1 > 2", "n is distinct from i", "(n = 1) is unknown", "(s = 'a') is not true", "s || 'x' is null", "n > all (array[1, 2])",
 			}).Draw(t, "special")
 		}
 		return fmt.Sprintf("%s %s %s", a.name, op.Draw(t, "op"), k.Draw(t, "k"))

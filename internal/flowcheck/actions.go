@@ -8,12 +8,13 @@ import (
 	"github.com/wed-sql/wed_sql/internal/condition"
 )
 
-// effect is what an action makes of a state: the attributes that it sets have other names
-// in the state after it, in which some are known to have a value.
+// effect is what an action makes of a state: what the attributes that it sets are in the
+// state after it, in terms of the one before; or, of those that have other names there,
+// what is known of them.
 type effect struct {
-	renamed map[string]string
-	known   []condition.Expr // of the state after it
-	sets    []condition.Assignment
+	after map[string]condition.Expr
+	known []condition.Expr
+	whole bool // all is known of the state after it
 }
 
 // after is the name of an attribute in the state that an action leads to.
@@ -28,16 +29,33 @@ func (c *checker) effectOf(r rule) *effect {
 	if err != nil {
 		return nil
 	}
-	e := &effect{renamed: make(map[string]string), sets: sets}
+	e := &effect{after: make(map[string]condition.Expr), whole: true}
 	for _, a := range sets {
-		e.renamed[a.Name] = after(a.Name)
+		if sum := c.sum(a); sum != nil {
+			e.after[a.Name] = sum
+			continue
+		}
+		e.after[a.Name] = &condition.Column{Name: after(a.Name)}
+		known := false
 		if k, ok := c.assigned(a); ok {
-			if known, ok := c.with().Assigned(after(a.Name), k); ok {
-				e.known = append(e.known, known)
+			var is condition.Expr
+			if is, known = c.with().Assigned(after(a.Name), k); known {
+				e.known = append(e.known, is)
 			}
 		}
+		e.whole = e.whole && known
 	}
 	return e
+}
+
+// sum understands n = n + 1 and its like; nil if it is something else.
+func (c *checker) sum(a condition.Assignment) condition.Expr {
+	if o, ok := a.Value.(*condition.Operate); ok {
+		if column, ok := o.L.(*condition.Column); ok && column.Name == a.Name {
+			return c.states.Sum(o)
+		}
+	}
+	return nil
 }
 
 // assigned returns the constant that an assignment sets.
@@ -82,7 +100,7 @@ func (c *checker) next(r rule, requirements ...condition.Requirement) condition.
 		all = append(all, condition.Requirement{Condition: k, Holds: true})
 	}
 	for _, q := range requirements {
-		all = append(all, condition.Requirement{Condition: condition.Rename(q.Condition, r.effect.renamed), Holds: q.Holds})
+		all = append(all, condition.Requirement{Condition: condition.Substitute(q.Condition, r.effect.after), Holds: q.Holds})
 	}
 	return c.with().Solve(all...)
 }
@@ -146,21 +164,23 @@ func (c *checker) actions() {
 			f.Why = "unless something else has changed the instance, or pends, it becomes an exception"
 			c.add(f)
 		default:
-			if a := c.next(r, nothing...); a.Verdict == condition.Possible {
+			if a := c.next(r, nothing...); r.effect.whole && a.Verdict == condition.Possible {
 				f.Severity = Note
 				f.Message = fmt.Sprintf("after the action of %s there are states in which no rule holds", r.Label())
-				f.Why = "such as " + strings.Join(readable(a.State), ", ") + "; whether an instance comes to it is not known"
+				f.Why = "if before it " + strings.Join(readable(a.State), " and ") + "; whether an instance comes to that is not known"
 				c.add(f)
 			}
 		}
 	}
 }
 
-// readable names attributes as they are called.
+// readable is what of a state is about the one before an action.
 func readable(state []string) []string {
 	var list []string
 	for _, s := range state {
-		list = append(list, strings.ReplaceAll(s, "\x00after", " (afterwards)"))
+		if !strings.Contains(s, "\x00after") {
+			list = append(list, s)
+		}
 	}
 	return list
 }

@@ -94,6 +94,8 @@ func TestWhatIsWrongIsFoundAndNothingElse(t *testing.T) {
 		"a loop that ends":         {flow{orders, append(good, "close: status = 'paid' -> status = 'done'"), "status = 'done'"}, nil},
 		"no loop: a constant":      {flow{orders, append(good, "count: total = 1 -> total = 2", "next: total = 2"), "status = 'done'"}, nil},
 		"may be rounded":           {flow{"status text new, n integer", append(good, "round: n = 1 -> n = 1.4"), "status = 'done'"}, nil},
+		"counting ends":            {flow{"status text new, n integer", append(good, "count: status = 'paid' and n < 3 -> n = n + 1", "next: n >= 3"), "status = 'done'"}, nil},
+		"counting on":              {flow{"status text new, n integer", append(good, "count: status = 'paid' and n > 3 -> n = n + 1"), "status = 'done'"}, []string{"loop"}},
 		"a dead end":               {flow{orders, append(good, "refuse: status = 'odd' -> status = 'refuse'"), "status = 'refused'"}, []string{"dead-end"}},
 		"an end":                   {flow{orders, append(good, "refuse: status = 'odd' -> status = 'refused'"), "status = 'refused'"}, nil},
 		"an unread SQL":            {flow{orders, append(good, "x: status = 'n' and interval '1' day > '2'"), "status = 'done'"}, nil},
@@ -141,6 +143,19 @@ func TestATransitionThatOnlyUndoesMayNeverHold(t *testing.T) {
 	d.Rules[0].Undo = d.Rules[1].Transition
 	if got := found(Check(d, nil), Note); slices.Contains(got, "never-holds") {
 		t.Error(got)
+	}
+}
+
+func TestAStateWithNoWayOnIsNamed(t *testing.T) {
+	d := flow{"status text new, n integer 0", []string{"charge: status = 'new'", "count: status = 'paid' and n < 3 -> n = n + 1"}, "status = 'done'"}.definition()
+	findings := Check(d, nil)
+	i := slices.IndexFunc(findings, func(f Finding) bool { return f.Check == "dead-end" })
+	if i < 0 || !strings.HasPrefix(findings[i].Why, "if before it n = 2 and status = 'paid';") {
+		t.Errorf("%+v", findings)
+	}
+	d = flow{"status text new, n integer 0", []string{"charge: status = 'new'", "count: status = 'paid' and n < 3 -> n = abs(n)"}, "status = 'done'"}.definition()
+	if got := found(Check(d, nil), Note); slices.Contains(got, "dead-end") {
+		t.Error("what the action writes is not known")
 	}
 }
 

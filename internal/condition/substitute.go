@@ -1,20 +1,20 @@
 package condition
 
-// Rename returns an expression with other names for attributes. What is opaque stays
-// as it is, for it is not known to come to the same twice anyway.
-func Rename(e Expr, names map[string]string) Expr {
-	again := func(e Expr) Expr { return Rename(e, names) }
+// Substitute returns an expression with others in the place of attributes. What is
+// opaque stays as it is, for it is not known to come to the same twice anyway.
+func Substitute(e Expr, attributes map[string]Expr) Expr {
+	again := func(e Expr) Expr { return Substitute(e, attributes) }
 	all := func(list []Expr) []Expr {
-		renamed := make([]Expr, len(list))
+		changed := make([]Expr, len(list))
 		for i, e := range list {
-			renamed[i] = again(e)
+			changed[i] = again(e)
 		}
-		return renamed
+		return changed
 	}
 	switch e := e.(type) {
 	case *Column:
-		if to, ok := names[e.Name]; ok {
-			return &Column{Name: to, At: e.At}
+		if value, ok := attributes[e.Name]; ok {
+			return value
 		}
 		return e
 	case *Cast:
@@ -36,17 +36,17 @@ func Rename(e Expr, names map[string]string) Expr {
 	case *Between:
 		return &Between{X: again(e.X), Not: e.Not, Symmetric: e.Symmetric, Low: again(e.Low), High: again(e.High)}
 	case *Like:
-		renamed := &Like{X: again(e.X), Not: e.Not, Op: e.Op, Pattern: again(e.Pattern)}
+		changed := &Like{X: again(e.X), Not: e.Not, Op: e.Op, Pattern: again(e.Pattern)}
 		if e.Escape != nil {
-			renamed.Escape = again(e.Escape)
+			changed.Escape = again(e.Escape)
 		}
-		return renamed
+		return changed
 	case *Operate:
-		renamed := &Operate{Op: e.Op, R: again(e.R)}
+		changed := &Operate{Op: e.Op, R: again(e.R), performed: e.performed}
 		if e.L != nil {
-			renamed.L = again(e.L)
+			changed.L = again(e.L)
 		}
-		return renamed
+		return changed
 	case *Collate:
 		return &Collate{X: again(e.X), Name: e.Name}
 	case *Call:
