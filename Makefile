@@ -41,7 +41,7 @@ DATA = $(wildcard sql/upgrades/wed_sql--*--*.sql)
 ENGINE = build/wed_sql_engine.so
 WEDCTL = build/wedctl
 # All files, not only Go's: some are embedded.
-GO_SOURCES := go.mod $(wildcard go.sum) $(shell find $(wildcard cgo cmd engine examples fold internal metrics sweeper wal worker) -type f ! -name '*_test.go')
+GO_SOURCES := go.mod $(wildcard go.sum) $(shell find $(wildcard cgo cmd engine examples fold gateway internal metrics sweeper wal worker) -type f ! -name '*_test.go')
 
 # regress/ holds what pg_regress and its like expect in the current directory.
 REGRESS = $(patsubst regress/sql/%.sql,%,$(sort $(wildcard regress/sql/*.sql)))

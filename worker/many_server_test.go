@@ -111,6 +111,7 @@ func TestWorkerThatLosesItsConnectionsLosesAndDoublesNothing(t *testing.T) {
 			}
 			s.insert(instances/2, "insert into wed_flow (a2) select null from generate_series(1, $1)")
 			s.startWorker(w)
+			s.until("select count(*) = 1 "+sessions+" and query like 'listen %'", application) // it has begun
 			for range cuts {
 				s.insert(instances/2/cuts, "insert into wed_flow (a2) select null from generate_series(1, $1)")
 				time.Sleep(rand.N(50 * time.Millisecond)) // at any point

@@ -346,27 +346,31 @@ func TestAWorkerRoleIsEnough(t *testing.T) {
 		}
 	})
 	s.exec("select wed_sql.grant_worker($1, 'left', $2)", s.flow, role)
-	for range 10 {
-		s.exec("insert into wed_flow default values")
-	}
-	s.exec("select wed_sql.sync()")
-
 	cfg := s.worker("left", returns(State{"l": 2}))
 	cfg.DSN += " user=" + role
 	cfg.Once = true
-	if err := s.run(cfg); err != nil {
-		t.Errorf("Run of the granted transition: %v", err)
+	const each = 10
+	ways := []Options{{}, {Batch: each}, {Lease: time.Second}}
+	for _, way := range ways {
+		s.insert(each, "insert into wed_flow (l) select null from generate_series(1, $1)")
+		cfg.Options = way
+		if err := s.run(cfg); err != nil {
+			t.Errorf("Run of the granted transition, %+v: %v", way, err)
+		}
 	}
 	s.exec("select wed_sql.sync()")
-	if n := get[int64](s, "select count(*) from wed_trace where trw = 'left'"); n != 10 {
-		t.Errorf("%d instances were written, want 10", n)
+	if n := get[int64](s, "select count(*) from wed_trace where trw = 'left'"); n != int64(each*len(ways)) {
+		t.Errorf("%d instances were written, want %d", n, each*len(ways))
+	}
+	if n := get[int64](s, "select count(distinct xmin::text) from wed_flow where l is not null"); n != int64(each*len(ways)-each+1) {
+		t.Errorf("%d transactions have written them", n)
 	}
 	cfg.transition = "right"
 	if err := s.run(cfg); !errors.Is(err, ErrNotGranted) {
 		t.Errorf("Run of another transition: %v, want %v", err, ErrNotGranted)
 	}
-	if n := get[int64](s, "select count(*) from job_pool where trname = 'right'"); n != 10 {
-		t.Errorf("%d jobs of another transition pend, want 10", n)
+	if n := get[int64](s, "select count(*) from job_pool where trname = 'right'"); n != int64(each*len(ways)) {
+		t.Errorf("%d jobs of another transition pend, want %d", n, each*len(ways))
 	}
 }
 
@@ -488,9 +492,14 @@ func TestWorkerNeedsFewRights(t *testing.T) {
 	s.exec("grant usage on schema " + s.flow + " to " + role)
 	s.exec("grant select on wed_trig, job_pool to " + role)
 	s.exec("grant select, update on wed_flow to " + role)
-	cfg := s.worker("work", returns(State{"v": 1}))
-	cfg.DSN += " user=" + role
-	s.start(cfg)
-	s.exec("insert into wed_flow default values")
+	for _, way := range []Options{{}, {Batch: 2}, {Lease: time.Second}} {
+		s.insert(2, "insert into wed_flow (v) select 0 from generate_series(1, $1)")
+		cfg := s.worker("work", returns(State{"v": 1}))
+		cfg.DSN += " user=" + role
+		cfg.Options, cfg.Once = way, true
+		if err := s.run(cfg); err != nil {
+			t.Errorf("%+v: %v", way, err)
+		}
+	}
 	s.untilAllFinal()
 }

@@ -26,7 +26,7 @@ Commands:{{range .VisibleCommands}}{{if ne .Name "help"}}
 `
 	commandHelp = `{{.HelpName}} - {{.Usage}}
 
-Usage: {{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+Usage: {{if .UsageText}}{{.UsageText}}{{else}}{{.HelpName}}{{if .VisibleCommands}} COMMAND{{end}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}{{end}}
 
 {{.Description}}
 {{if .VisibleCommands}}
@@ -56,6 +56,7 @@ func newApp(con *console) *cli.App {
 			instanceCommand(con),
 			jobCommand(con),
 			workerCommand(con),
+			gatewayCommand(con),
 			statusCommand(con),
 			topCommand(con),
 			doctorCommand(con),
@@ -78,7 +79,7 @@ func inform(commands []*cli.Command) {
 		c.CustomHelpTemplate = commandHelp
 		c.HideHelpCommand = true
 		c.OnUsageError = usageError
-		if len(c.Subcommands) > 0 {
+		if len(c.Subcommands) > 0 && c.Action == nil {
 			c.Action = noCommand
 		}
 		inform(c.Subcommands)

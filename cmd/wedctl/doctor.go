@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"github.com/wed-sql/wed_sql/internal/doctor"
@@ -74,6 +73,8 @@ const (
 )
 
 func (con *console) writeFindings(findings []doctor.Finding, all bool) {
+	reader := *con
+	reader.width = min(con.width, readableWidth)
 	counts := make(map[doctor.Severity]int)
 	checks := make(map[string]bool)
 	for _, f := range findings {
@@ -85,12 +86,13 @@ func (con *console) writeFindings(findings []doctor.Finding, all bool) {
 			}
 			continue
 		}
-		con.paragraph(con.severity(f.Severity), f.Check+": "+f.What, con.bold)
+		indent := strings.Repeat(" ", findingIndent)
+		reader.hang(con.severity(f.Severity), f.Check+": "+f.What)
 		if f.Why != "" {
-			con.paragraph("", f.Why, nil)
+			reader.hang(indent, f.Why)
 		}
-		if f.Mend != "" {
-			con.paragraph("", con.green("→ ")+f.Mend, nil)
+		if f.Mend != "" { // in one line, to be copied
+			fmt.Fprintf(con.out, "%s%s%s\n", indent, con.green("→ "), f.Mend)
 		}
 		fmt.Fprintln(con.out)
 	}
@@ -113,25 +115,6 @@ func (con *console) severity(s doctor.Severity) string {
 		return con.green(word)
 	}
 	return word
-}
-
-// paragraph writes a text under a title in the first column, in lines of the
-// terminal's width. Without a terminal a text is a line.
-func (con *console) paragraph(title, s string, paint func(string) string) {
-	lines := []string{s}
-	if con.width > 0 {
-		lines = strings.Split(strings.TrimRight(text.WrapSoft(s, max(min(con.width, readableWidth)-findingIndent, 20)), " \n"), "\n")
-	}
-	for i, l := range lines {
-		l = strings.TrimRight(l, " ")
-		if paint != nil {
-			l = paint(l)
-		}
-		if i > 0 || title == "" {
-			title = strings.Repeat(" ", findingIndent)
-		}
-		fmt.Fprintf(con.out, "%s%s\n", title, l)
-	}
 }
 
 // judgeFindings fails when something should be mended.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/urfave/cli/v2"
 
 	"github.com/wed-sql/wed_sql/worker"
 )
@@ -66,10 +65,6 @@ func explain(err error) *failure {
 		f.code, f.hint = exitNotFound, hintFlow
 	case errors.Is(err, worker.ErrNoTransition):
 		f.code, f.hint = exitNotFound, "the transitions of a flow are in the column trname of its wed_trig"
-	}
-	if _, ok := errors.AsType[cli.ExitCoder](err); ok { // help that there is none of
-		f.code = exitUsage
-		return f
 	}
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return explainConnect(e)

@@ -258,7 +258,12 @@ func intervene(c *cli.Context, con *console, op intervention) error {
 			return needs(err, rightsOfIntervener)
 		}
 	}
-	raw, rows, err := o.call(c.Context, conn, flow, dryRun)
+	var raw []json.RawMessage
+	var rows []intervened
+	err = con.busy(c.Context, op.name, func(ctx context.Context) (err error) {
+		raw, rows, err = o.call(ctx, conn, flow, dryRun)
+		return err
+	})
 	if err != nil {
 		return needs(err, rightsOfIntervener)
 	}
@@ -339,7 +344,11 @@ func count(n int, what string) string {
 // confirm asks before more than one instance is touched: how many that are, it
 // finds out by doing it all and taking it back.
 func (o *order) confirm(ctx context.Context, con *console, conn *pgx.Conn, flow string) error {
-	_, rows, err := o.call(ctx, conn, flow, true)
+	var rows []intervened
+	err := con.busy(ctx, "count the instances", func(ctx context.Context) (err error) {
+		_, rows, err = o.call(ctx, conn, flow, true)
+		return err
+	})
 	if err != nil {
 		return err
 	}

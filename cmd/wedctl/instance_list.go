@@ -232,7 +232,7 @@ func (con *console) writeInstances(l *instanceList, rows []instanceRow) {
 	}
 	con.writeTable(header, cells, look)
 	if more {
-		fmt.Fprintln(con.out, con.dim(fmt.Sprintf("and more: --limit 0 shows all, --status, --pending and --where those that you want")))
+		fmt.Fprintln(con.out, con.dim("and more: --limit 0 shows all, --status, --pending and --where those that you want"))
 	}
 }
 

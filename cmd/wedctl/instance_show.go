@@ -144,7 +144,7 @@ func noInstance(flow string, wid int64) error {
 
 func (con *console) writeInstance(v *instanceView) {
 	title := fmt.Sprintf("instance %d of flow %s", v.WID, quoted(v.Flow))
-	fmt.Fprintf(con.out, "%s  %s since %s, state %d\n", con.bold(title), con.statusWord(v.Status), con.moment(v.Since), v.Version)
+	con.hang("", fmt.Sprintf("%s  %s since %s, state %d", con.bold(title), con.statusWord(v.Status), con.moment(v.Since), v.Version))
 	if v.Error != nil {
 		fmt.Fprintln(con.out, con.red(*v.Error))
 	} else if v.Status == "E" {
@@ -186,12 +186,25 @@ func (con *console) writeInstance(v *instanceView) {
 		if v.Earlier > 0 {
 			fmt.Fprintln(con.out, con.dim(fmt.Sprintf("(%d earlier ones: --events 0)", v.Earlier)))
 		}
-		rows = nil
 		for _, e := range v.Events {
-			rows = append(rows, []string{e.At.Local().Format(time.DateTime), e.Event, orDash(textOf(e.Transition)), orDash(e.by()), orDash(textOf(e.Detail))})
+			con.hang(e.At.Local().Format(time.DateTime)+"  ", e.text())
 		}
-		con.writeTable(nil, rows, tableLook{wrap: []int{3, 4}})
 	}
+}
+
+// text tells an event in a line.
+func (e event) text() string {
+	s := e.Event
+	if e.Transition != nil {
+		s = *e.Transition + " " + s
+	}
+	if by := e.by(); by != "" {
+		s += " (" + by + ")"
+	}
+	if e.Detail != nil {
+		s += ": " + *e.Detail
+	}
+	return s
 }
 
 // by says who did it, and how long he had the job.

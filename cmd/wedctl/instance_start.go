@@ -46,7 +46,11 @@ Example: wedctl instance start -f travel customer=Ada 'destination=São Paulo'`,
 			if err != nil {
 				return needs(err, rightsOfStarter)
 			}
-			wids, err := s.run(c.Context, conn, flow)
+			var wids []int64
+			err = con.busy(c.Context, "start", func(ctx context.Context) (err error) {
+				wids, err = s.run(ctx, conn, flow)
+				return err
+			})
 			if err != nil {
 				return needs(err, rightsOfStarter)
 			}

@@ -318,8 +318,21 @@ func (w *watcher) readEvents(ctx context.Context, db querier) ([]json.RawMessage
 
 const watchLayout = "15:04:05.000"
 
+// Widths of the columns of what is watched.
+const (
+	writerColumn = 18
+	firedColumn  = 24
+)
+
+// narrow reports that there is no room for what a state has fired.
+func (w *watcher) narrow() bool { return w.con.width > 0 && w.con.width < 110 }
+
 func (w *watcher) header() {
-	fmt.Fprintln(w.con.out, w.con.bold(fmt.Sprintf("%-12s  %6s  S  %-18s  %-24s  %s", "TIME", "WID", "WRITTEN BY", "FIRED", "NEW VALUES")))
+	fired := fmt.Sprintf("%-*s  ", firedColumn, "FIRED")
+	if w.narrow() {
+		fired = ""
+	}
+	fmt.Fprintln(w.con.out, w.con.bold(fmt.Sprintf("%-12s  %6s  S  %-*s  %s%s", "TIME", "WID", writerColumn, "WRITTEN BY", fired, "NEW VALUES")))
 }
 
 // print writes a state or an event in one line.
@@ -336,23 +349,16 @@ func (w *watcher) print(h happening) error {
 			if l.Error != nil {
 				values = strings.TrimSpace(values + " " + c.red(*l.Error))
 			}
-			fmt.Fprintln(c.out, strings.TrimRight(fmt.Sprintf("%s  %6d  %s  %-18s  %-24s  %s", l.Tstmp.Local().Format(watchLayout), l.WID,
-				c.status(l.Status), writer(*l), orDash(strings.Join(l.TrF, ", ")), values), " "))
+			fired := fmt.Sprintf("%-*s  ", firedColumn, orDash(strings.Join(l.TrF, ", ")))
+			if w.narrow() {
+				fired = ""
+			}
+			c.hang(fmt.Sprintf("%s  %6d  %s  %-*s  %s", l.Tstmp.Local().Format(watchLayout), l.WID, c.status(l.Status), writerColumn, writer(*l), fired), values)
 			return nil
 		}
 	}
 	if e := h.event; e != nil && !w.asJSON {
-		what := e.Event
-		if e.Transition != nil {
-			what = *e.Transition + " " + what
-		}
-		if by := e.by(); by != "" {
-			what += " (" + by + ")"
-		}
-		if e.Detail != nil {
-			what += ": " + *e.Detail
-		}
-		fmt.Fprintf(c.out, "%s  %6d  %s  %s\n", e.At.Local().Format(watchLayout), e.WID, c.yellow("·"), c.yellow(what))
+		c.hang(fmt.Sprintf("%s  %6d  %s  ", e.At.Local().Format(watchLayout), e.WID, c.yellow("·")), e.text())
 		return nil
 	}
 	kind := "state"

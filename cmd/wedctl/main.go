@@ -36,13 +36,14 @@ type console struct {
 	in       io.Reader
 	out, err io.Writer
 
-	asks  bool // in is a terminal, with a person who can be asked
-	color bool // out is a terminal that shows colours
-	width int  // columns of the terminal, 0 when out is none
+	asks    bool // in is a terminal, with a person who can be asked
+	watched bool // err is a terminal, with a person who waits
+	color   bool // out is a terminal that shows colours
+	width   int  // columns of the terminal, 0 when out is none
 }
 
 func newConsole(in, out, err *os.File) *console {
-	con := &console{in: in, out: out, err: err, asks: term.IsTerminal(int(in.Fd()))}
+	con := &console{in: in, out: out, err: err, asks: term.IsTerminal(int(in.Fd())), watched: term.IsTerminal(int(err.Fd()))}
 	if term.IsTerminal(int(out.Fd())) {
 		con.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 		if w, _, e := term.GetSize(int(out.Fd())); e == nil {

@@ -37,7 +37,7 @@ func TestExitStatusTellsUsageFromConnection(t *testing.T) {
 		{[]string{"version"}, exitOK, ""},
 		{[]string{"--help"}, exitOK, ""},
 		{[]string{"help", "instance", "trace"}, exitOK, ""},
-		{[]string{"help", "frob"}, exitUsage, "'frob'"},
+		{[]string{"help", "frob"}, exitUsage, `"frob"`},
 		{[]string{"worker", "run", "--help"}, exitOK, ""},
 		{[]string{"frob"}, exitUsage, `"frob"`},
 		{[]string{"worker", "frob"}, exitUsage, `"frob"`},

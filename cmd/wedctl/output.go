@@ -153,3 +153,17 @@ func orDash(s string) string {
 	}
 	return s
 }
+
+// hang writes a text behind a beginning; on a terminal, what does not fit into a
+// line goes on below itself.
+func (c *console) hang(begin, s string) {
+	indent := text.StringWidthWithoutEscSequences(begin)
+	lines := []string{s}
+	if room := c.width - indent; c.width > 0 && room >= narrowest {
+		lines = strings.Split(strings.TrimRight(text.WrapSoft(s, room), " \n"), "\n")
+	}
+	for _, l := range lines {
+		fmt.Fprintln(c.out, strings.TrimRight(begin+l, " "))
+		begin = strings.Repeat(" ", indent)
+	}
+}

@@ -224,7 +224,7 @@ func (t *top) show(ctx context.Context, tty *terminal) (err error) {
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
 
-	g, ctx := group.New(ctx)
+	g, _ := group.New(ctx)
 	g.Go("keys", func(ctx context.Context) error { return tty.keys(ctx, keys) })
 	g.Go("screen", func(ctx context.Context) error { return t.draw(ctx, tty, keys, resized) })
 	if err := g.Wait(); !errors.Is(err, errQuit) {

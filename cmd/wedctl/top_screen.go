@@ -63,7 +63,7 @@ func (t *top) lines(width int) []string {
 	lines := []string{
 		fit(fmt.Sprintf("%s  database %s  %s", con.bold("wedctl top"), quoted(t.database), v.At.Local().Format(time.TimeOnly)), width),
 		fit(t.engineLine(), width),
-		"",
+		fit(t.jobsLine(), width),
 	}
 	columns := topColumns()
 	gap, numbers := " ", 0
@@ -120,20 +120,24 @@ func (t *top) lines(width int) []string {
 	return lines
 }
 
-// engineLine tells what the engine does, and of all transitions together.
+// engineLine tells what the engine does.
 func (t *top) engineLine() string {
-	v, con := t.view, t.con
-	if v.Engine == nil {
+	e, con := t.view.Engine, t.con
+	if e == nil {
 		return con.red("the engine does not serve this database")
 	}
-	state := con.green(v.Engine.State)
-	if v.Engine.State != stateStreaming {
-		state = con.red(v.Engine.State)
+	state := con.green(e.State)
+	if e.State != stateStreaming {
+		state = con.red(e.State)
 	}
-	line := fmt.Sprintf("engine %s, lag %s, %s states/s", state, lag(v.Engine.LagBytes, v.Engine.LagSeconds), perSecond(v.StatesPerSecond))
+	return fmt.Sprintf("engine %s, lag %s, %s states/s", state, lag(e.LagBytes, e.LagSeconds), perSecond(t.view.StatesPerSecond))
+}
+
+// jobsLine tells of all transitions together.
+func (t *top) jobsLine() string {
 	var waiting, busy, exceptions int64
 	done, known := 0.0, false
-	for _, r := range v.Rows {
+	for _, r := range t.view.Rows {
 		if r.Waiting == nil {
 			continue
 		}
@@ -150,9 +154,9 @@ func (t *top) engineLine() string {
 	if known {
 		rate = perSecond(&done)
 	}
-	line += fmt.Sprintf("; jobs: %d wait, %d in work, %s done/s", waiting, busy, rate)
+	line := fmt.Sprintf("jobs: %d wait, %d in work, %s done/s", waiting, busy, rate)
 	if exceptions > 0 {
-		line += "; " + con.red(count(int(exceptions), "exception"))
+		line += "; " + t.con.red(count(int(exceptions), "exception"))
 	}
 	return line
 }
