@@ -10,6 +10,7 @@ select n.nspname as flow, r.rolname as owner, f.rules_version, f.consistent, f.m
  where pg_has_role(c.relowner, 'usage') or pg_has_role('pg_monitor', 'usage');
 
 comment on view wed_sql.flow_settings is 'WED-flows whose owner''s rights the current user has; all of them for pg_monitor';
+comment on column wed_sql.flow_settings.flow is 'name of the flow';
 comment on column wed_sql.flow_settings.owner is 'role that owns the flow';
 comment on column wed_sql.flow_settings.rules_version is 'number of the definition in force';
 comment on column wed_sql.flow_settings.consistent is 'condition of the states that wed_sql.compensate() leads back to; see wed_sql.alter_flow()';
@@ -25,5 +26,8 @@ select n.nspname as flow, w.trname, r.rolname as role
  where pg_has_role(c.relowner, 'usage') or pg_has_role('pg_monitor', 'usage');
 
 comment on view wed_sql.flow_worker is 'worker roles of the flows whose owner''s rights the current user has: which WED-transitions each may perform; see wed_sql.grant_worker()';
+comment on column wed_sql.flow_worker.flow is 'name of the flow';
+comment on column wed_sql.flow_worker.trname is 'WED-transition that it may perform';
+comment on column wed_sql.flow_worker.role is 'worker role';
 
 grant select on wed_sql.flow_settings, wed_sql.flow_worker to public;
