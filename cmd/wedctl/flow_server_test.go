@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -89,6 +90,36 @@ func TestApplyMakesTheFlowAndTwiceChangesNothing(t *testing.T) {
 		t.Errorf("max_states is %s", n)
 	}
 	says(t, ok(t, "flow", "show", "orders", "-d", dsn), "t1 (charge)", "(final)", "numeric")
+}
+
+func TestApplyAndDropDoWhatTheUserAnswers(t *testing.T) {
+	dsn := testDatabase(t)
+	execute(t, dsn, "create extension wed_sql")
+	file := flowFile(t, "orders.sql", ordersFile)
+	answer := func(text string, args ...string) (stdout, stderr string, status int) {
+		var out, err bytes.Buffer
+		con := &console{in: strings.NewReader(text), out: &out, err: &err, asks: true}
+		status = run(t.Context(), append([]string{"wedctl", "-d", dsn, "flow"}, args...), con)
+		return out.String(), err.String(), status
+	}
+	exists := func() string { return value(t, dsn, "select count(*) from wed_sql.flow") }
+	for _, no := range []string{"", "\n", "no\n", "yep\n"} {
+		if stdout, stderr, status := answer(no, "apply", file); status != exitFailure || exists() != "0" || !strings.Contains(stderr, "nothing was changed") {
+			t.Errorf("answer %q: exit status %d, %s flows\n%s%s", no, status, exists(), stdout, stderr)
+		}
+	}
+	if stdout, stderr, status := answer("y\n", "apply", file); status != exitOK || exists() != "1" || !strings.Contains(stdout, "+ rule t1") {
+		t.Errorf("exit status %d, %s flows\n%s%s", status, exists(), stdout, stderr)
+	}
+	if stdout, stderr, status := answer("", "apply", file); status != exitOK || strings.Contains(stderr, "Apply?") {
+		t.Errorf("asks though there is nothing to do: exit status %d\n%s%s", status, stdout, stderr)
+	}
+	if _, stderr, status := answer("n\n", "drop", "orders"); status != exitFailure || exists() != "1" {
+		t.Errorf("exit status %d, %s flows\n%s", status, exists(), stderr)
+	}
+	if _, stderr, status := answer("yes\n", "drop", "orders"); status != exitOK || exists() != "0" {
+		t.Errorf("exit status %d, %s flows\n%s", status, exists(), stderr)
+	}
 }
 
 func TestApplyChangesWhatDiffersAndKeepsTheRest(t *testing.T) {
