@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/urfave/cli/v2"
+	"github.com/wed-sql/wed_sql/internal/definition"
 )
 
 const connectTimeout = 10 * time.Second
@@ -50,6 +52,14 @@ func connect(ctx context.Context, dsn, applicationName string) (*pgx.Conn, error
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
+	// Whoever may create functions or operators in a schema of the usual path could have
+	// them taken for those of PostgreSQL, and run as the operator who looks. And what is read is
+	// text of Go, whatever encoding a role has by default.
+	if _, err := conn.Exec(ctx, `select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
+		pg_catalog.set_config('client_encoding', 'UTF8', false)`); err != nil {
+		hangUp(conn)
+		return nil, fmt.Errorf("connect: %w", err)
+	}
 	return conn, nil
 }
 
@@ -78,11 +88,9 @@ func requireFlow(ctx context.Context, conn *pgx.Conn, flow string) error {
 	if _, err := requireExtension(ctx, conn); err != nil {
 		return err
 	}
-	var found bool
-	err := conn.QueryRow(ctx, `select to_regclass($1) is not null`,
-		pgx.Identifier{flow, "wed_trace"}.Sanitize()).Scan(&found)
+	found, err := definition.Exists(ctx, conn, flow)
 	if err != nil {
-		return fmt.Errorf("look for flow %q: %w", flow, err)
+		return err
 	}
 	if !found {
 		return notFound(hintFlow, "there is no flow %q in database %q", flow, conn.Config().Database)

@@ -131,6 +131,10 @@ func (s *newInstances) run(ctx context.Context, conn *pgx.Conn, flow string) ([]
 	insert, args := s.statement(pgx.Identifier{flow, "wed_flow"}.Sanitize(), types)
 	wids := make([]int64, 0, s.count)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// for triggers that somebody has put on the table, as if any application inserted
+		if _, err := tx.Exec(ctx, `set local search_path to default`); err != nil {
+			return err
+		}
 		for len(wids) < s.count {
 			batch := new(pgx.Batch)
 			for range min(startBatch, s.count-len(wids)) {
@@ -162,7 +166,7 @@ func (s *newInstances) statement(table string, types map[string]string) (insert 
 	for _, k := range s.keys {
 		column := pgx.Identifier{k}.Sanitize()
 		columns = append(columns, column)
-		values = append(values, "(jsonb_populate_record(null::"+table+", $1::jsonb))."+column)
+		values = append(values, "(pg_catalog.jsonb_populate_record(null::"+table+", $1::jsonb))."+column)
 	}
 	for _, a := range s.set {
 		args = append(args, a.text)

@@ -535,6 +535,12 @@ func TestBashCompletesWhatTheDatabaseHas(t *testing.T) {
 			t.Errorf("%q: %s, want %s", c.words, got, c.want)
 		}
 	}
+
+	// A shell executes what it has completed.
+	execute(t, o.dsn, `insert into desk.wed_attr (aname) values ('$(touch x)'), (E'two\nlines'), (E'\x1b]0;title\x07')`)
+	if got, want := complete("instance", "start", ""), `\$\(touch\ x\)=|n=|note=|stage=|tags=|`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 func TestWhatKeepsFromConnectingIsSaid(t *testing.T) {

@@ -328,3 +328,44 @@ func TestKilledDemoLeavesNoProcess(t *testing.T) {
 		}
 	}
 }
+
+func TestTablesOfOthersAreNotTakenForThoseOfAFlow(t *testing.T) {
+	o := openOffice(t)
+	execute(t, o.dsn, "create schema fake",
+		`create function fake.mine() returns text language plpgsql as $$ begin raise 'code of somebody else'; end $$`,
+		"create table fake.wed_flow (wid bigint, _stamp text)")
+	for _, table := range []string{"wed_attr", "wed_trig", "job_pool", "wed_trace", "wed_event", "wed_instance", "wed_timer"} {
+		execute(t, o.dsn, "create view fake."+table+" as select fake.mine() as wid, fake.mine() as tgid, fake.mine() as trname")
+	}
+	for _, args := range [][]string{
+		{"flow", "graph", "fake"}, {"flow", "show", "fake"}, {"flow", "export", "fake"}, {"flow", "check", "fake"}, {"job", "list", "-f", "fake"},
+		{"instance", "list", "-f", "fake"}, {"instance", "show", "1", "-f", "fake"}, {"instance", "trace", "1", "-f", "fake"},
+		{"instance", "start", "-f", "fake"}, {"instance", "cancel", "1", "-f", "fake"}, {"top", "-n", "1", "-f", "fake"},
+	} {
+		_, stderr, status := wedctl(t.Context(), append(args, "-d", o.dsn)...)
+		if status != exitNotFound || strings.Contains(stderr, "somebody else") {
+			t.Errorf("%q: exit status %d: %s", args, status, stderr)
+		}
+	}
+}
+
+func TestFunctionsOfOthersAreNotTakenForThoseOfPostgreSQL(t *testing.T) {
+	o := openOffice(t)
+	o.run(exitOK, "instance", "start")
+	o.settle()
+	execute(t, o.dsn, "create schema mine", `create function mine.stop() returns void language plpgsql as $$ begin raise 'code of somebody else'; end $$`)
+	for _, signature := range []string{
+		"array_to_string(text[], text) returns text", "cardinality(text[]) returns integer", "unnest(text[]) returns setof text", "to_jsonb(text) returns jsonb",
+		"to_json(text) returns json", "array_length(text[], integer) returns integer", "format_type(oid, bigint) returns text",
+	} {
+		execute(t, o.dsn, "create function public."+signature+" language plpgsql as $$ begin perform mine.stop(); end $$")
+	}
+	for _, args := range [][]string{
+		{"flow", "list"}, {"flow", "show", "desk"}, {"flow", "check", "desk"}, {"flow", "export", "desk"}, {"flow", "graph", "desk"}, {"job", "list"}, {"status"}, {"doctor"},
+		{"top", "-n", "1"}, {"instance", "list"}, {"instance", "show", "1"}, {"instance", "trace", "1"}, {"instance", "start"}, {"instance", "cancel", "1"},
+	} {
+		if stdout, stderr, _ := wedctl(t.Context(), append(args, "-d", o.dsn)...); strings.Contains(stdout+stderr, "somebody else") {
+			t.Errorf("%q: %s%s", args, stdout, stderr)
+		}
+	}
+}

@@ -78,11 +78,14 @@ type Status struct {
 
 // Exists reports whether there is a flow of this name.
 func Exists(ctx context.Context, q Queryer, flow string) (found bool, err error) {
-	// the tables that only a flow has, whoever may see what is in them
+	// Whoever may see what is in its tables. Anybody can make some of the same names, and have them run
+	// code as whoever reads them; but the type is the extension's, and nobody else may use it.
 	err = q.QueryRow(ctx, `
 		select exists (select from pg_namespace n
-			join pg_class a on a.relnamespace = n.oid and a.relname = 'wed_attr'
-			join pg_class t on t.relnamespace = n.oid and t.relname = 'wed_trig'
+			join pg_class c on c.relnamespace = n.oid and c.relname = 'wed_flow' and c.relkind = 'r'
+			join pg_attribute a on a.attrelid = c.oid and a.attname = '_stamp' and not a.attisdropped
+			join pg_type y on y.oid = a.atttypid and y.typname = 'stamp'
+			join pg_extension e on e.extname = 'wed_sql' and e.extnamespace = y.typnamespace
 			where n.nspname = $1)`, flow).Scan(&found)
 	if err != nil {
 		return false, fmt.Errorf("look for flow %q: %w", flow, err)
