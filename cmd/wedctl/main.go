@@ -18,8 +18,13 @@ func main() {
 
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, con *console) int {
+	out := &results{to: con.out}
+	con.out = out
 	app := newApp(con)
 	err := app.RunContext(ctx, flagsFirst(app, helpLast(args)))
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("write the output: %w", out.err)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -29,6 +34,21 @@ func run(ctx context.Context, args []string, con *console) int {
 		fmt.Fprintf(con.err, "%s %s\n", con.bold("hint:"), f.hint)
 	}
 	return f.code
+}
+
+// results notes whether what was found out could be written: an export that ends in the
+// middle, on a full disk, must not look like one.
+type results struct {
+	to  io.Writer
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.to.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
 }
 
 // console is where a command reads and writes.

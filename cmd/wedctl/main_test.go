@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -116,5 +117,20 @@ func TestVersionIsTheExtensions(t *testing.T) {
 	}
 	if want := "default_version = '" + version + "'"; !strings.Contains(string(control), want) {
 		t.Errorf("wed_sql.control does not say %s", want)
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestOutputThatCouldNotBeWrittenIsAFailure(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"--help"}, {"flow", "list", "--help"}, {"completion", "bash"}} {
+		var stderr bytes.Buffer
+		status := run(t.Context(), append([]string{"wedctl"}, args...), &console{in: strings.NewReader(""), out: full{}, err: &stderr})
+		if status != exitFailure || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("%q: exit status %d: %s", args, status, &stderr)
+		}
 	}
 }

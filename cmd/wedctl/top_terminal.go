@@ -19,8 +19,12 @@ type terminal struct {
 // terminal returns the terminal that the command runs in, or nil.
 func (con *console) terminal() *terminal {
 	in, _ := con.in.(*os.File)
-	shown, _ := con.out.(screen)
-	out, _ := shown.terminal.(*os.File)
+	var out *os.File
+	if r, ok := con.out.(*results); ok {
+		if s, ok := r.to.(screen); ok {
+			out, _ = s.terminal.(*os.File)
+		}
+	}
 	if in == nil || out == nil || !term.IsTerminal(int(in.Fd())) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
