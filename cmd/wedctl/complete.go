@@ -189,6 +189,8 @@ func (p *completer) valuesOf(ctx context.Context, f cli.Flag) []completion {
 			list[i] = string(o)
 		}
 		return plainWords(list...)
+	case "format":
+		return plainWords("dot", "mermaid", "svg")
 	case "flow":
 		return p.ask(ctx, func(conn *pgx.Conn) ([]completion, error) {
 			names, err := flowNames(ctx, conn)
