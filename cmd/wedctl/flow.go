@@ -23,6 +23,7 @@ Example: wedctl flow list`,
 			flowShowCommand(con),
 			flowCheckCommand(con),
 			flowExportCommand(con),
+			flowGraphCommand(con),
 			flowDropCommand(con),
 		},
 	}
