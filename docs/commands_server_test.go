@@ -23,7 +23,7 @@ const blockTimeout = time.Minute
 
 // Every block of SQL or shell in the documents is run, in order: the SQL in one session of psql, the rest in one shell, as
 // a reader would. An indented block that follows is what it must print, whatever else it prints. What the reader would
-// have, or would wait for, stands in comments:
+// have, or would wait for, stands in comments, and what begins with #! is a file that is shown:
 //
 //	<!-- test: sql
 //	insert into ...;
@@ -38,6 +38,10 @@ func TestEveryCommandInTheDocumentsRuns(t *testing.T) {
 	if _, err := os.Stat(readme); err != nil {
 		t.Fatal(err)
 	}
+	python, err := filepath.Abs(filepath.Join("..", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, file := range append(files, readme) {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -50,7 +54,7 @@ func TestEveryCommandInTheDocumentsRuns(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".md"), func(t *testing.T) {
 			database := fmt.Sprintf("docs_%d", i)
 			createDatabase(ctx, t, admin, database, file != readme)
-			r := &reader{T: t, database: database, dir: t.TempDir()}
+			r := &reader{T: t, database: database, dir: t.TempDir(), python: python}
 			for _, b := range blocks {
 				r.run(file, b)
 			}
@@ -86,6 +90,10 @@ func parseBlocks(text string) []block {
 		case end != "":
 			if line == end {
 				expect, end = end == "```", ""
+				continue
+			}
+			if strings.HasPrefix(line, "#!") && blocks[last].text == "" {
+				blocks, end = blocks[:last], "other"
 				continue
 			}
 			blocks[last].text += line + "\n"
@@ -151,6 +159,7 @@ type reader struct {
 	*testing.T
 	database   string
 	dir        string
+	python     string // where BaseWorker lies
 	psql, bash *session
 	blocks     int
 }
@@ -188,15 +197,22 @@ func (r *reader) run(file string, b block) {
 // ruler is the line below the head of a table.
 var ruler = regexp.MustCompile(`^[-+ ]+$`)
 
-// missingLine returns the first of the lines that output does not have behind the ones before it. Blanks and rulers do
-// not count.
+// clock is a time of the day.
+var clock = regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`)
+
+// withoutBlanksAndTimes is a line without what may differ: blanks, and times.
+func withoutBlanksAndTimes(line string) string {
+	return clock.ReplaceAllString(strings.Join(strings.Fields(line), " "), "hh:mm:ss")
+}
+
+// missingLine returns the first of the lines that output does not have behind the ones before it. Rulers do not count.
 func missingLine(lines []string, output string) string {
 	rest := strings.Split(output, "\n")
 	for _, want := range lines {
-		want = strings.Join(strings.Fields(want), " ")
+		want = withoutBlanksAndTimes(want)
 		found := ruler.MatchString(want)
 		for len(rest) > 0 && !found {
-			found = strings.Join(strings.Fields(rest[0]), " ") == want
+			found = withoutBlanksAndTimes(rest[0]) == want
 			rest = rest[1:]
 		}
 		if !found {
@@ -228,7 +244,7 @@ func (r *reader) start(name string, args ...string) *session {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "PGHOST="+config.Host, fmt.Sprintf("PGPORT=%d", config.Port), "PGUSER="+config.User,
-		"PGDATABASE="+r.database, "HOME="+r.dir, "TERM=dumb", "LC_ALL=C.UTF-8", "COLUMNS=200")
+		"PGDATABASE="+r.database, "HOME="+r.dir, "PYTHONPATH="+r.python, "TERM=dumb", "LC_ALL=C.UTF-8", "COLUMNS=200")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := cmd.StdinPipe()
 	if err != nil {

@@ -26,7 +26,7 @@ const marker = "<!-- From here on as the catalogs have it: TestReferenceIsWhatTh
 // api are the functions that are there to be called; all others are the extension's own.
 var api = []string{"create_flow", "drop_flow", "grant_worker", "revoke_worker", "grant_engine", "revoke_engine",
 	"alter_flow", "suspend", "resume", "cancel", "retry", "skip", "repair", "rewind", "compensate", "rematch", "reopen", "purge", "purge_batch",
-	"lease", "lease_job", "extend", "complete", "release", "fail", "signal",
+	"lease", "lease_job", "extend", "complete", "release", "fail", "signal", "rule_attributes",
 	"try_lock", "sync", "stat_reset", "visible_transitions", "may_perform"}
 
 func connect(t *testing.T) (context.Context, *pgx.Conn) {

@@ -43,6 +43,7 @@ PG_FUNCTION_INFO_V1(wed_release);
 PG_FUNCTION_INFO_V1(wed_alter_flow);
 PG_FUNCTION_INFO_V1(wed_intervene);
 PG_FUNCTION_INFO_V1(wed_purge_batch);
+PG_FUNCTION_INFO_V1(wed_rule_attributes);
 
 static const char *const pinned_settings[][2] = {
 	{"default_tablespace", ""},
@@ -282,6 +283,13 @@ Datum
 wed_purge_batch(PG_FUNCTION_ARGS)
 {
 	return rows_for_caller(fcinfo, "select * from wed_sql.purge_batch_for($1, $2, $3, $4, $5, $6, $7)");
+}
+
+/* wed_sql.rule_attributes(flow text) -> setof record */
+Datum
+wed_rule_attributes(PG_FUNCTION_ARGS)
+{
+	return rows_for_caller(fcinfo, "select * from wed_sql.rule_attributes_for($1, $2)");
 }
 
 /* '{"flow": $1, "wid": $2, ...}': our arguments by their names. */

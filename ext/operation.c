@@ -16,6 +16,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "nodes/value.h"
 #include "parser/analyze.h"
 #include "parser/parser.h"
 #include "utils/array.h"
@@ -30,6 +31,7 @@ PG_FUNCTION_INFO_V1(wed_operate);
 PG_FUNCTION_INFO_V1(wed_perform);
 PG_FUNCTION_INFO_V1(wed_remove_instances);
 PG_FUNCTION_INFO_V1(wed_check_set_clause);
+PG_FUNCTION_INFO_V1(wed_set_clause_attributes);
 PG_FUNCTION_INFO_V1(wed_lock_instance);
 PG_FUNCTION_INFO_V1(wed_select_instances);
 PG_FUNCTION_INFO_V1(wed_newest_state_with);
@@ -481,6 +483,33 @@ wed_check_set_clause(PG_FUNCTION_ARGS)
 	wed_run_as_owner(wed_flow->rd_rel->relowner, analyze_update, &check);
 	table_close(wed_flow, NoLock);
 	PG_RETURN_VOID();
+}
+
+/*
+ * wed_sql.set_clause_attributes(wed_flow regclass, set_clause text) -> text[]:
+ * the columns that it sets, each once, in its order. Nothing is looked up.
+ */
+Datum
+wed_set_clause_attributes(PG_FUNCTION_ARGS)
+{
+	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
+	char	   *statement = wed_update_statement(wed_flow, text_to_cstring(PG_GETARG_TEXT_PP(1)), "");
+	List	   *targets;
+	List	   *names = NIL;
+	Datum	   *datums;
+	ListCell   *cell;
+	int			n = 0;
+
+	wed_check_one_update(statement, true);
+	targets = castNode(UpdateStmt, linitial_node(RawStmt, raw_parser(statement, RAW_PARSE_DEFAULT))->stmt)->targetList;
+	foreach(cell, targets)
+		names = list_append_unique(names, makeString(lfirst_node(ResTarget, cell)->name));
+
+	datums = palloc(sizeof(Datum) * (list_length(names) + 1));
+	foreach(cell, names)
+		datums[n++] = CStringGetTextDatum(strVal(lfirst(cell)));
+	table_close(wed_flow, NoLock);
+	PG_RETURN_ARRAYTYPE_P(construct_array(datums, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 /*

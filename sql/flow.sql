@@ -106,7 +106,7 @@ begin
                t.version, t.due_at
           from wed_sql.timer t
           join wed_sql.flow f on f.flow_id = t.flow_id
-         where f.wed_flow = '%1$I.wed_flow'::regclass and t.wid >= 0; -- the others are of signals that are kept
+         where f.wed_flow = %2$L::regclass and t.wid >= 0; -- the others are of signals that are kept
 
         comment on table %1$I.wed_attr is 'WED-attributes: each row is a column of wed_flow';
         comment on column %1$I.wed_attr.aname is 'name of the WED-attribute, letter by letter as the column is called';
@@ -163,7 +163,7 @@ begin
         comment on column %1$I.wed_event.detail is 'more about it';
         comment on view %1$I.wed_timer is 'what will happen at a time: delays that run out, actions, pauses after failures, leases and suspensions that end';
         comment on view %1$I.wed_instance is 'instances as they are now: status as in wed_trace, pending WED-transitions, since when, last error';
-    $sql$, schema);
+    $sql$, schema, format('%I.wed_flow', schema));
 end
 $$;
 

@@ -130,7 +130,7 @@ create function wed_sql.type_name(type text) returns text
     as 'MODULE_PATHNAME', 'wed_type_name';
 
 comment on function wed_sql.type_name(text) is
-'Name of a type as it can be written under any search_path.';
+'Name of a type as it can be written under any search_path; wed_attr has its types so.';
 
 create function wed_sql.execute_as_owner(rel regclass, command text) returns void
     language c strict volatile parallel unsafe
@@ -179,4 +179,3 @@ revoke all on function wed_sql.condition_attributes(regclass, text) from public;
 revoke all on function wed_sql.execute_as_owner(regclass, text) from public;
 revoke all on function wed_sql.definition_changed(regclass) from public;
 revoke all on function wed_sql.discover() from public;
-revoke all on function wed_sql.type_name(text) from public;

@@ -152,6 +152,9 @@ func (p *completer) flag(word string) cli.Flag {
 func (p *completer) flagNames() []completion {
 	var list []completion
 	for _, f := range p.flags {
+		if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
+			continue
+		}
 		about := ""
 		if d, ok := f.(cli.DocGenerationFlag); ok {
 			about = strings.ReplaceAll(d.GetUsage(), "`", "")
@@ -186,6 +189,8 @@ func (p *completer) valuesOf(ctx context.Context, f cli.Flag) []completion {
 			list[i] = string(o)
 		}
 		return plainWords(list...)
+	case "format":
+		return plainWords("dot", "mermaid", "svg")
 	case "flow":
 		return p.ask(ctx, func(conn *pgx.Conn) ([]completion, error) {
 			names, err := flowNames(ctx, conn)

@@ -17,6 +17,7 @@ const (
 	exitUsage    = 2
 	exitConnect  = 3
 	exitNotFound = 4
+	exitDiffers  = 5 // flow apply --dry-run --exit-code: the file and the flow differ
 )
 
 // failure is an error as a person should see it.
@@ -44,10 +45,12 @@ const (
 
 // Rights that a role must be granted.
 const (
-	rightsOfWorker = "usage on the flow's schema, select on its job_pool and wed_trig, select and update on its wed_flow"
-	rightsOfReader = "usage on the flow's schema, select on its wed_trace and wed_trig"
-	rightsOfOwner  = "execute on function wed_sql.create_flow(text) and wed_sql.drop_flow(text), create on the database"
-	rightsOfStatus = "membership in pg_monitor"
+	rightsOfWorker  = "usage on the flow's schema, select on its job_pool and wed_trig, select and update on its wed_flow"
+	rightsOfReader  = "usage on the flow's schema, select on its wed_trace and wed_trig"
+	rightsOfPainter = "usage on the flow's schema, select on its wed_trace, wed_trig and wed_event"
+	rightsOfOwner   = "execute on function wed_sql.create_flow(text) and wed_sql.drop_flow(text), create on the database"
+	rightsOfStatus  = "membership in pg_monitor"
+	rightsOfAuthor  = "the rights of the flow's owner; to make a flow, execute on function wed_sql.create_flow(text) and create and temporary on the database"
 )
 
 // explain turns any error into what to say, what to do, and how to exit.

@@ -17,7 +17,14 @@ func flowCommand(con *console) *cli.Command {
 
 Example: wedctl flow list`,
 		Subcommands: []*cli.Command{
+			flowCreateCommand(con),
+			flowApplyCommand(con),
 			flowListCommand(con),
+			flowShowCommand(con),
+			flowCheckCommand(con),
+			flowExportCommand(con),
+			flowGraphCommand(con),
+			flowDropCommand(con),
 		},
 	}
 }

@@ -26,7 +26,8 @@ Example: wedctl instance trace -f travel 2`,
 		Flags: []cli.Flag{
 			flowFlag(),
 			&cli.BoolFlag{Name: "full", DisableDefaultText: true, Usage: "show every attribute, not only what changed"},
-			outputFlag(), dsnFlag(),
+			&cli.BoolFlag{Name: "svg", DisableDefaultText: true, Usage: "draw it, as a timeline"},
+			outFlag(), outputFlag(), dsnFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			wid, err := oneWID(c)
@@ -34,6 +35,10 @@ Example: wedctl instance trace -f travel 2`,
 				return err
 			}
 			asJSON, err := wantsJSON(c)
+			if err != nil {
+				return err
+			}
+			drawn, err := con.wantsTimeline(c)
 			if err != nil {
 				return err
 			}
@@ -46,13 +51,15 @@ Example: wedctl instance trace -f travel 2`,
 			if err != nil {
 				return needs(err, rightsOfReader)
 			}
+			if drawn {
+				return con.drawLife(c.Context, conn, flow, wid, c.String("out"))
+			}
 			lines, err := readTrace(c.Context, conn, flow, "where t.wid = $1 order by t.version", wid)
 			switch {
 			case err != nil:
 				return needs(err, rightsOfReader)
 			case len(lines) == 0:
-				return notFound(fmt.Sprintf("`wedctl instance list -f %s` lists the instances", quoted(flow)),
-					"flow %q has no history of an instance %d", flow, wid)
+				return noHistory(flow, wid)
 			case asJSON:
 				raw := make([]json.RawMessage, len(lines))
 				for i := range lines {
@@ -64,6 +71,11 @@ Example: wedctl instance trace -f travel 2`,
 			return nil
 		},
 	}
+}
+
+func noHistory(flow string, wid int64) error {
+	return notFound(fmt.Sprintf("`wedctl instance list -f %s` lists the instances", quoted(flow)),
+		"flow %q has no history of an instance %d", flow, wid)
 }
 
 // traceLine is a line of wed_trace.
@@ -172,9 +184,13 @@ func (c *console) status(s string) string {
 // changes lists the attributes in which a state differs from the one before it,
 // in alphabetical order. Of a first state, it lists those that have a value.
 func changes(before, after json.RawMessage) string {
+	return strings.Join(changeList(before, after), " ")
+}
+
+func changeList(before, after json.RawMessage) []string {
 	var was, is map[string]json.RawMessage
 	if json.Unmarshal(after, &is) != nil {
-		return string(after)
+		return []string{string(after)}
 	}
 	if before != nil && json.Unmarshal(before, &was) != nil {
 		was = nil
@@ -188,7 +204,7 @@ func changes(before, after json.RawMessage) string {
 		list = append(list, name+"="+plain(value))
 	}
 	slices.Sort(list)
-	return strings.Join(list, " ")
+	return list
 }
 
 // plain writes a JSON value without the quotes that a reader does not need.

@@ -38,13 +38,14 @@ type console struct {
 
 	asks    bool // in is a terminal, with a person who can be asked
 	watched bool // err is a terminal, with a person who waits
+	shown   bool // out is a terminal
 	color   bool // out is a terminal that shows colours
 	width   int  // columns of the terminal, 0 when out is none
 }
 
 func newConsole(in, out, err *os.File) *console {
 	con := &console{in: in, out: out, err: err, asks: term.IsTerminal(int(in.Fd())), watched: term.IsTerminal(int(err.Fd()))}
-	if term.IsTerminal(int(out.Fd())) {
+	if con.shown = term.IsTerminal(int(out.Fd())); con.shown {
 		con.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 		if w, _, e := term.GetSize(int(out.Fd())); e == nil {
 			con.width = w

@@ -9,7 +9,7 @@ select p.oid::regprocedure::text collate "C" as function from pg_proc p join pg_
 -- what anybody may do with a table, a sequence or a schema
 select c.oid::regclass, privilege from pg_class c join pg_namespace n on n.oid = c.relnamespace,
        unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) privilege
- where n.nspname in ('wed_sql', 'shop') and c.relkind in ('r', 'v') and has_table_privilege('public', c.oid, privilege);
+ where n.nspname in ('wed_sql', 'shop') and c.relkind in ('r', 'v') and has_table_privilege('public', c.oid, privilege) order by c.relname;
 select c.oid::regclass from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where n.nspname in ('wed_sql', 'shop') and case c.relkind when 'S' then has_sequence_privilege('public', c.oid, 'usage') end;
 select nspname, has_schema_privilege('public', oid, 'usage') as usage, has_schema_privilege('public', oid, 'create') as create
