@@ -23,7 +23,7 @@ const blockTimeout = time.Minute
 
 // Every block of SQL or shell in the documents is run, in order: the SQL in one session of psql, the rest in one shell, as
 // a reader would. An indented block that follows is what it must print, whatever else it prints. What the reader would
-// have, or would wait for, stands in comments:
+// have, or would wait for, stands in comments, and what begins with #! is a file that is shown:
 //
 //	<!-- test: sql
 //	insert into ...;
@@ -86,6 +86,10 @@ func parseBlocks(text string) []block {
 		case end != "":
 			if line == end {
 				expect, end = end == "```", ""
+				continue
+			}
+			if strings.HasPrefix(line, "#!") && blocks[last].text == "" {
+				blocks, end = blocks[:last], "other"
 				continue
 			}
 			blocks[last].text += line + "\n"

@@ -15,7 +15,11 @@ func TestTheWorkerOfTheGatewaysDocsIsTheExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(gatewayDocs, "```sh\n"+string(example)+"```\n") {
+	text, err := os.ReadFile("gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "<<'END'\n"+string(example)+"END\n") {
 		t.Error("gateway.md shows another worker.sh than examples/gateway/ has")
 	}
 }

@@ -54,7 +54,7 @@ func (c *Config) check() error {
 		"MaxLease": int64(c.MaxLease), "MaxBody": c.MaxBody, "Wakeup": int64(c.Wakeup), "Drain": int64(c.Drain),
 	} {
 		if v < 0 {
-			return fmt.Errorf("Config.%s is negative", name)
+			return fmt.Errorf("the Config has a negative %s", name)
 		}
 	}
 	orDefault(&c.Connections, DefaultConnections)

@@ -168,13 +168,13 @@ func ExampleConfig_once() {
 
 // A call to a service that counts requests by their key: the handler may run
 // more than once for a job, and the key is the same each time.
-func ExampleJob() {
+func ExampleJob_ID() {
 	charge := func(ctx context.Context, job *worker.Job) (worker.State, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost:8080/charges", nil)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Idempotency-Key", fmt.Sprintf("%s-%d-%d-%d", job.Flow, job.WID, job.TGID, job.FiredAt.UnixMicro()))
+		req.Header.Set("Idempotency-Key", job.ID())
 		answer, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return nil, err

@@ -63,6 +63,12 @@ type Job struct {
 // handler runs: whatever is asked of it fails.
 func (j *Job) DB() Querier { return j.session }
 
+// ID is the same each time the job is performed, and of no other job: a key for
+// services that are to do once what they are asked for twice.
+func (j *Job) ID() string {
+	return fmt.Sprintf("%s/%d/%d/%d", j.Flow, j.WID, j.TGID, j.FiredAt.UnixMicro())
+}
+
 // BeforeCommit has f called in the transaction that completes the job, before it
 // commits: an error of f rolls it back. It is the way of a leased job to write
 // its business rows together with the state, and works for others, too. f is

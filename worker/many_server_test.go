@@ -170,7 +170,7 @@ func TestSignals(t *testing.T) {
 			<-goOn
 			return State{"v": 1}, ctx.Err()
 		})
-		of.Logger = watchLog("told to stop", draining)
+		of.Logger = watchLog("told to stop, will finish what runs", draining)
 		w := s.new(of)
 		ended := make(chan error, 1)
 		time.AfterFunc(0, func() { ended <- RunUntilSignal(s.ctx, w, syscall.SIGUSR1) })

@@ -29,14 +29,16 @@ func RunUntilSignal(ctx context.Context, w *Worker, signals ...os.Signal) error 
 		for n := 0; ; n++ {
 			select {
 			case s := <-came:
-				w.log.Info("told to stop", "signal", s.String(), "at once", n > 0)
+				if n == 0 {
+					w.log.Info("told to stop, will finish what runs", "signal", s.String())
+				} else {
+					w.log.Warn("told to stop again, ends what runs", "signal", s.String())
+					w.Abort()
+				}
 			case <-ended:
 				return nil
 			}
 			drain()
-			if n > 0 {
-				w.Abort()
-			}
 		}
 	})
 	err := w.Run(ctx)

@@ -63,10 +63,9 @@ func (s spans) job(ctx context.Context, job *Job, several bool) (context.Context
 }
 
 func message(job *Job) []attribute.KeyValue {
-	wid := strconv.FormatInt(job.WID, 10)
 	return []attribute.KeyValue{
-		attribute.String("messaging.message.id", wid+"/"+strconv.Itoa(int(job.TGID))),
-		attribute.String("messaging.message.conversation_id", wid),
+		attribute.String("messaging.message.id", job.ID()),
+		attribute.String("messaging.message.conversation_id", strconv.FormatInt(job.WID, 10)),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -251,5 +252,32 @@ func TestShortestTimeoutIsThatOfTheBatch(t *testing.T) {
 		if got := tx.timeout(); got != c.want {
 			t.Errorf("%v: %s, want %s", c.of, got, c.want)
 		}
+	}
+}
+
+func TestJobsIDTellsItFromTheNextOneOfItsRule(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	job := &Job{Flow: "travel", WID: 1, TGID: 2, FiredAt: at}
+	if got, want := job.ID(), "travel/1/2/1767323045000006"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if same := (&Job{Flow: "travel", WID: 1, TGID: 2, FiredAt: at.In(time.FixedZone("", 3600))}); same.ID() != job.ID() {
+		t.Error("another time zone makes it another job")
+	}
+	if next := (&Job{Flow: "travel", WID: 1, TGID: 2, FiredAt: at.Add(time.Microsecond)}); next.ID() == job.ID() {
+		t.Error("fired anew it has the same ID")
+	}
+}
+
+func TestConnectionThatCannotBeHadTakesNobodysPlace(t *testing.T) {
+	want := errors.New("away")
+	c := newConns(func(context.Context) (*pgx.Conn, error) { return nil, want }, 1)
+	for range 3 {
+		if _, err := c.get(t.Context()); !errors.Is(err, want) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := c.count(); n != 0 {
+		t.Errorf("%d connections are open", n)
 	}
 }

@@ -152,6 +152,9 @@ func (p *completer) flag(word string) cli.Flag {
 func (p *completer) flagNames() []completion {
 	var list []completion
 	for _, f := range p.flags {
+		if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
+			continue
+		}
 		about := ""
 		if d, ok := f.(cli.DocGenerationFlag); ok {
 			about = strings.ReplaceAll(d.GetUsage(), "`", "")

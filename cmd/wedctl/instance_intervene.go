@@ -62,13 +62,8 @@ Example: wedctl instance cancel -f travel 7 --reason 'the customer is gone'`,
 what SQL accepts as one, or + and an interval. Once more changes the time.
 
 Example: wedctl instance suspend -f travel 7 --until '+2 hours'`,
-			flags: []cli.Flag{&cli.StringFlag{Name: "until", Usage: "`TIME` at which they go on by themselves"}},
-			arguments: func(c *cli.Context, args map[string]any) error {
-				if c.IsSet("until") {
-					args["until"] = c.String("until")
-				}
-				return nil
-			},
+			flags:     []cli.Flag{&cli.StringFlag{Name: "until", Usage: "`TIME` at which they go on by themselves"}},
+			arguments: textArgument("until", "until"),
 		},
 		{
 			name: "resume", done: "resumed", usage: "have suspended instances go on",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -283,6 +284,13 @@ func TestWatchEndsWithItsInstances(t *testing.T) {
 	patient, patientOut, _ := start(t, "instance", "watch", "3", "--patient", "-d", o.dsn)
 	readUntil(t, patientOut, "stage=wrong")
 	o.run(exitOK, "instance", "repair", "3", "stage=done")
+	rest, err := io.ReadAll(patientOut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(rest, []byte("stage=checked")) {
+		t.Errorf("a state is printed once more: %s", rest)
+	}
 	if err := patient.Wait(); err != nil {
 		t.Errorf("led out of the exception and ended: %v", err)
 	}
@@ -439,7 +447,7 @@ func TestTopGivesTheTerminalBackAsItWas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), self, "top", "-i", "200ms", "-d", o.dsn)
+			cmd := exec.CommandContext(t.Context(), self, "top", "-i", "1h", "-d", o.dsn)
 			cmd.Env = append(os.Environ(), "TERM=xterm")
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

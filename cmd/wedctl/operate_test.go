@@ -132,7 +132,7 @@ func TestCompletionNeedsNoServerForWhatWedctlKnows(t *testing.T) {
 
 func TestTopFitsEveryScreen(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
-	view := pulse.View{At: time.Now(), Engine: &pulse.Engine{State: "streaming"}}
+	view := pulse.View{At: time.Now(), Most: 10_000, Engine: &pulse.Engine{State: "streaming"}}
 	for i := range 40 {
 		rate, age := 12345.6, 3600.0*float64(i)
 		view.Rows = append(view.Rows, pulse.Row{

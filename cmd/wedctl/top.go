@@ -78,6 +78,7 @@ type top struct {
 
 	conn     *pgx.Conn
 	database string // of the last connection
+	most     int64  // jobs of a transition are counted up to this
 	window   pulse.Window
 	view     pulse.View
 }
@@ -92,7 +93,7 @@ func newTop(c *cli.Context, con *console) (*top, error) {
 	}
 	t := &top{
 		con: con, dsn: dsn(c), flow: c.String("flow"), interval: c.Duration("interval"), order: pulse.Order(c.String("sort")),
-		count: c.Int("count"), asJSON: asJSON,
+		count: c.Int("count"), asJSON: asJSON, most: pulse.Many,
 	}
 	switch {
 	case t.interval < shortestRefresh:
@@ -125,9 +126,13 @@ func (t *top) look(ctx context.Context) error {
 			}
 		}
 	}
-	s, err := pulse.Read(ctx, t.conn)
+	began := time.Now()
+	s, err := pulse.Read(ctx, t.conn, t.most)
 	if err != nil {
 		return t.lost(err)
+	}
+	if time.Since(began) > t.interval/10 { // no load of our own
+		t.most = pulse.Few
 	}
 	if t.flow != "" {
 		s.Transitions = slices.DeleteFunc(s.Transitions, func(x pulse.Transition) bool { return x.Flow != t.flow })

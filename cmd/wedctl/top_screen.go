@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -20,11 +21,11 @@ type topColumn struct {
 	value func(pulse.Row) string
 }
 
-func topColumns() []topColumn {
+func topColumns(v pulse.View) []topColumn {
 	return []topColumn{
-		{"WAITING", pulse.ByWaiting, 7, func(r pulse.Row) string { return capped(r.Waiting) }},
-		{"RUN", "", 4, func(r pulse.Row) string { return capped(r.Running) }},
-		{"LEASED", "", 6, func(r pulse.Row) string { return capped(r.Leased) }},
+		{"WAITING", pulse.ByWaiting, 7, func(r pulse.Row) string { return number(r.Waiting) + v.More(r) }},
+		{"RUN", "", 4, func(r pulse.Row) string { return number(r.Running) }},
+		{"LEASED", "", 6, func(r pulse.Row) string { return number(r.Leased) }},
 		{"OLDEST", pulse.ByOldest, 7, func(r pulse.Row) string { return seconds(r.OldestSeconds) }},
 		{"DONE/S", pulse.ByDone, 6, func(r pulse.Row) string { return perSecond(r.DonePerSecond) }},
 		{"FAILED", pulse.ByFailed, 6, func(r pulse.Row) string { return fmt.Sprint(r.Failed) }},
@@ -65,7 +66,7 @@ func (t *top) lines(width int) []string {
 		fit(t.engineLine(), width),
 		fit(t.jobsLine(), width),
 	}
-	columns := topColumns()
+	columns := topColumns(v)
 	gap, numbers := " ", 0
 	if width >= wideScreen {
 		gap = "  "
@@ -136,7 +137,7 @@ func (t *top) engineLine() string {
 // jobsLine tells of all transitions together.
 func (t *top) jobsLine() string {
 	var waiting, busy, exceptions int64
-	done, known := 0.0, false
+	done, known, more := 0.0, false, ""
 	for _, r := range t.view.Rows {
 		if r.Waiting == nil {
 			continue
@@ -145,6 +146,7 @@ func (t *top) jobsLine() string {
 			exceptions += *r.Waiting
 		}
 		waiting += *r.Waiting
+		more = cmp.Or(more, t.view.More(r))
 		busy += *r.Running + *r.Leased
 		if r.DonePerSecond != nil {
 			done, known = done+*r.DonePerSecond, true
@@ -154,7 +156,7 @@ func (t *top) jobsLine() string {
 	if known {
 		rate = perSecond(&done)
 	}
-	line := fmt.Sprintf("jobs: %d wait, %d in work, %s done/s", waiting, busy, rate)
+	line := fmt.Sprintf("jobs: %d%s wait, %d in work, %s done/s", waiting, more, busy, rate)
 	if exceptions > 0 {
 		line += "; " + t.con.red(count(int(exceptions), "exception"))
 	}
@@ -167,17 +169,6 @@ func fit(line string, width int) string {
 		return line
 	}
 	return text.Trim(line, width)
-}
-
-// capped writes a number of jobs, which are not all counted if they are many.
-func capped(n *int64) string {
-	switch {
-	case n == nil:
-		return "-"
-	case *n >= pulse.Most:
-		return fmt.Sprintf("%d+", pulse.Most)
-	}
-	return fmt.Sprint(*n)
 }
 
 func perSecond(rate *float64) string {

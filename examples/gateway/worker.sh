@@ -2,11 +2,12 @@
 # worker.sh COMMAND [ARGUMENT...]: performs the transition $TRANSITION of the flow
 # $FLOW, with nothing but bash and curl. COMMAND reads the state from its standard
 # input, a JSON object, and prints the attributes to set, another one. $GATEWAYS are
-# the URLs of one or several gateways, $TOKEN is the worker's.
+# the URLs of one or several gateways, $TOKEN is the worker's, $LEASE how many seconds
+# its leases last; they are extended while COMMAND runs.
 set -uo pipefail
 read -ra gateways <<<"${GATEWAYS:-http://127.0.0.1:8420}"
 : "${FLOW:?}" "${TRANSITION:?}" "${1:?}"
-lease=${LEASE:-30s} at=0 stopping=
+lease=${LEASE:-30} at=0 stopping=
 trap 'stopping=1' INT TERM
 
 # post PATH BODY: leaves the status in $status, 000 if there was none, and the answer
@@ -37,7 +38,7 @@ fail() {
 }
 
 while [[ -z $stopping ]]; do
-	post "transitions/$TRANSITION/lease" "{\"wait\":\"20s\",\"lease\":\"$lease\"}"
+	post "transitions/$TRANSITION/lease" "{\"wait\":\"20s\",\"lease\":$lease}"
 	case $status in
 	200) ;;
 	204) continue ;;
@@ -59,8 +60,8 @@ while [[ -z $stopping ]]; do
 	# The heartbeat ends with this process, also if that is killed.
 	(
 		trap 'kill "$nap"; exit' TERM
-		while sleep 10 & nap=$!; wait "$nap"; kill -0 "$$"; do
-			post "$job/extend" "{\"lckid\":\"$lckid\",\"lease\":\"$lease\"}"
+		while sleep $((lease / 3 + 1)) & nap=$!; wait "$nap"; kill -0 "$$"; do
+			post "$job/extend" "{\"lckid\":\"$lckid\",\"lease\":$lease}"
 		done
 	) 2>/dev/null &
 	heartbeat=$!

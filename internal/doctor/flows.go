@@ -140,12 +140,15 @@ type waiting struct {
 	Workers          int
 }
 
+// readWaiting also counts sessions that may be workers, by what wed_sql's own call
+// themselves, and by what others have said last.
 func readWaiting(ctx context.Context, p *patient) ([]waiting, error) {
 	return rows[waiting](ctx, p, `
 		select s.flow::text, s.trname as transition, s.waiting, s.running + s.leased as taken,
 			coalesce(extract(epoch from clock_timestamp() - s.oldest), 0)::float8 as seconds,
 			(select count(*) from pg_stat_activity a where a.datname = current_database()
-				and (a.application_name like 'wed\_sql worker ' || s.flow || '.' || s.trname || '%'
+				and (a.application_name in ('wed_sql gateway', 'wed_sql worker', left('wed_sql worker ' || s.flow, 63),
+						left('wed_sql worker ' || s.flow || '.' || s.trname, 63))
 					or a.query ilike 'listen%' and position(s.trname in a.query) > 0))::integer as workers
 		from wed_sql.transition_statistics(10000) s
 		where s.waiting > 0 order by s.oldest`)

@@ -205,7 +205,9 @@ func configurationFile(ctx context.Context, p *patient) ([]Finding, error) {
 	}
 	lines, err := rows[line](ctx, p, `
 		select coalesce(sourcefile, '') as file, coalesce(sourceline, 0) as line, coalesce(name, '') as name, error
-		from pg_file_settings where error is not null and error <> 'setting could not be applied' order by seqno limit 5`)
+		from pg_file_settings f where error is not null
+		and not exists (select from pg_settings s where s.name = f.name and s.pending_restart) -- is no error of the file
+		order by seqno limit 5`)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 // Sample is what one look has seen.
 type Sample struct {
 	At          time.Time
+	Most        int64   // jobs of a transition are counted up to this
 	Engine      *Engine // nil: it does not serve this database
 	Transitions []Transition
 }
@@ -49,17 +50,21 @@ type Transition struct {
 
 func (t *Transition) failures() int64 { return t.Failed + t.TimedOut + t.Lost }
 
-// Most is up to how many jobs of a transition are counted.
-const Most = 10_000
+// Up to how many jobs of a transition are counted: as many as a person wants to
+// know, or as few as the server counts at once.
+const (
+	Many = 10_000
+	Few  = 1_000
+)
 
-// Read looks once, by one query.
-func Read(ctx context.Context, conn *pgx.Conn) (*Sample, error) {
-	s := new(Sample)
+// Read looks once, by one query, and counts up to so many jobs of a transition.
+func Read(ctx context.Context, conn *pgx.Conn, most int64) (*Sample, error) {
+	s := &Sample{Most: most}
 	var engine, transitions []byte
 	err := conn.QueryRow(ctx, `
 		select clock_timestamp(),
 			(select row_to_json(e) from wed_sql.status e where e.datname = current_database()),
-			(select coalesce(json_agg(t), '[]') from wed_sql.transition_statistics($1) t)`, Most).
+			(select coalesce(json_agg(t), '[]') from wed_sql.transition_statistics($1) t)`, most).
 		Scan(&s.At, &engine, &transitions)
 	if err != nil {
 		return nil, fmt.Errorf("look at the flows: %w", err)
@@ -132,6 +137,7 @@ func (s *Sample) states() int64 {
 // View is how it is now, and how fast things go.
 type View struct {
 	At              time.Time `json:"at"`
+	Most            int64     `json:"counted_up_to"` // jobs of a transition
 	Engine          *Engine   `json:"engine"`
 	StatesPerSecond *float64  `json:"states_per_second"`
 	Rows            []Row     `json:"transitions"`
@@ -155,11 +161,19 @@ type Row struct {
 	MeanRunMS    *float64 `json:"mean_run_ms"`
 }
 
+// More is a plus if a transition has more jobs than were counted.
+func (v View) More(r Row) string {
+	if r.Waiting != nil && *r.Waiting+*r.Running+*r.Leased >= v.Most {
+		return "+"
+	}
+	return ""
+}
+
 // View compares the last sample with the first that is kept.
 func (w *Window) View() View {
 	last, first := w.samples[len(w.samples)-1], w.samples[0]
 	elapsed := last.At.Sub(first.At).Seconds()
-	v := View{At: last.At, Engine: last.Engine, Rows: make([]Row, len(last.Transitions))}
+	v := View{At: last.At, Most: last.Most, Engine: last.Engine, Rows: make([]Row, len(last.Transitions))}
 	if elapsed > 0 && first.Engine != nil && last.Engine != nil {
 		rate := float64(last.states()-first.states()) / elapsed
 		v.StatesPerSecond = &rate

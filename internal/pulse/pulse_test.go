@@ -87,3 +87,15 @@ func TestRowsAreSorted(t *testing.T) {
 		t.Errorf("Next comes to %d of %d orders", len(seen), len(Orders))
 	}
 }
+
+func TestJobsThatWereNotCountedAreTold(t *testing.T) {
+	v := View{Most: 1000}
+	for waiting, want := range map[int64]string{997: "", 998: "+", 999: "+"} {
+		if got := v.More(Row{Waiting: &waiting, Running: number[int64](1), Leased: number[int64](1)}); got != want {
+			t.Errorf("%d wait: %q, want %q", waiting, got, want)
+		}
+	}
+	if got := v.More(Row{}); got != "" {
+		t.Errorf("what is not known: %q", got)
+	}
+}
