@@ -273,7 +273,8 @@ class Worker {
         this.putOff.delete(key);
         this.chat(what, 'done');
       }
-    } catch (error) {
+    } catch (thrown) {
+      const error = thrown instanceof Error ? thrown : new Error(String(thrown)); // whatever it is
       failed = { outcome: judge(slot.client, error), error };
     } finally {
       this.held.delete(job);
