@@ -136,6 +136,18 @@ func (d *duty) slot(ctx, jobs context.Context) error {
 	}
 }
 
+// takeGrace is how long the taking of a job may go on when the worker is to stop.
+const takeGrace = 5 * time.Second
+
+// taking is a context in which jobs are taken: ctx's end does not cut that off. A
+// lease that the worker never learns of lasts, and a session that ends with a job's
+// lock is a failed attempt.
+func taking(ctx, jobs context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(jobs)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(takeGrace, cancel) })
+	return longer, func() { stop(); cancel() }
+}
+
 func (d *duty) putBack(t task) {
 	if t.scan {
 		d.queue.scanFailed()

@@ -32,6 +32,9 @@ var errTimeout = errors.New("the job's timeout has passed")
 // errNothing is what a handler's nil state becomes.
 var errNothing = errors.New("the handler returned no state")
 
+// errSwallowed means that the server has rolled back what was to be committed.
+var errSwallowed = errors.New("a statement has failed before the commit, and its error was ignored")
+
 // SQLSTATEs that decide what happens to a job.
 const (
 	stateNotPending  = "WED03" // the job was completed by somebody else

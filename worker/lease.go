@@ -16,7 +16,15 @@ import (
 // final.
 func (d *duty) lease(ctx, jobs context.Context, conn *pgx.Conn, keys []key) (found int, err error) {
 	begin := time.Now()
-	job, err := d.pool.lease(ctx, conn, keys, d.options.Lease)
+	takeCtx, cancel := taking(ctx, jobs)
+	job, err := d.pool.lease(takeCtx, conn, keys, d.options.Lease)
+	if job != nil && ctx.Err() != nil {
+		if e := d.pool.release(takeCtx, conn, job); e != nil {
+			d.logOf(job).Warn("the job is leased until its lease ends", "reason", e)
+		}
+		job, err = nil, ctx.Err()
+	}
+	cancel()
 	switch {
 	case err != nil:
 		err = d.notClaimed(ctx, conn, keys, err)

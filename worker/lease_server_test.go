@@ -279,3 +279,24 @@ func TestManyLeasedJobsNeedFewConnections(t *testing.T) {
 		t.Errorf("%d leases did not last", n)
 	}
 }
+
+// PostgreSQL answers a COMMIT of what has failed with ROLLBACK, and no error.
+func TestAnErrorThatIsIgnoredBeforeTheCommitIsAFailedAttempt(t *testing.T) {
+	s := newServer(t, oneStep)
+	of := s.leased("work", func(_ context.Context, job *Job) (State, error) {
+		if job.Attempts == 0 {
+			job.BeforeCommit(func(ctx context.Context, db Querier) error {
+				_, _ = db.Exec(ctx, "select 1 / 0")
+				return nil
+			})
+		}
+		return State{"v": 1}, nil
+	})
+	of.Lease = time.Hour
+	s.start(of)
+	s.exec("insert into wed_flow default values")
+	s.untilAllFinal()
+	if got := get[string](s, "select string_agg(event, ',' order by event_id) from wed_event"); got != "leased,failed,leased" {
+		t.Errorf("what happened: %s", got)
+	}
+}

@@ -380,8 +380,12 @@ func (p *pool) completeLeased(ctx context.Context, conn *pgx.Conn, job *Job, sta
 	if err := job.beforeCommit(ctx, s); err != nil {
 		return p.undo(conn, err)
 	}
-	if _, err := conn.Exec(ctx, "commit"); err != nil {
+	tag, err := conn.Exec(ctx, "commit")
+	if err != nil {
 		return p.undo(conn, err)
+	}
+	if tag.String() != "COMMIT" {
+		return errSwallowed
 	}
 	return nil
 }

@@ -17,9 +17,15 @@ import (
 // that it was to do. Its error is final.
 func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, most int) (found int, whole bool, err error) {
 	begin := time.Now()
-	c, err := d.pool.claim(ctx, conn, keys, most)
+	takeCtx, cancel := taking(ctx, jobs)
+	c, err := d.pool.claim(takeCtx, conn, keys, most)
+	cancel()
 	if err != nil {
 		return 0, false, d.notClaimed(ctx, conn, keys, err)
+	}
+	if ctx.Err() != nil {
+		d.queue.giveBack(keys)
+		return 0, false, d.pool.undo(conn, nil)
 	}
 	d.queue.giveBack(c.untried)
 	d.queue.done(gone, c.gone...)

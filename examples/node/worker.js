@@ -127,6 +127,22 @@ class Worker {
     return undefined;
   }
 
+  // For work that is done: also while the worker ends, for as long as a lease lasts.
+  async connectAgain(slot) {
+    const until = Date.now() + this.lease * 1000;
+    for (let failures = 0; ; failures++) {
+      try {
+        slot.client = await this.connect(false);
+        return;
+      } catch (error) {
+        if (Date.now() > until) throw error;
+        const pause = backoff(100, 15000, failures);
+        this.say(`could not connect, will try again in ${(pause / 1000).toFixed(1)} s: ${error.message}`);
+        await new Promise((resolve) => { setTimeout(resolve, pause); });
+      }
+    }
+  }
+
   async check() {
     const { rows } = await this.listener.query('select to_regclass($1) is not null as there', [this.pool]);
     if (!rows[0].there) throw new Error(`there is no flow ${this.flow} in this database`);
@@ -244,7 +260,7 @@ class Worker {
     const key = `${job.wid} ${job.tgid}`;
     let failed;
     try {
-      const state = await this.handle(slot.client, job);
+      const state = await this.handle(slot, job);
       if (state === null || state === undefined) {
         this.chat(what, 'aborted, nothing returned');
         failed = { outcome: 'aborted' };
@@ -252,12 +268,13 @@ class Worker {
         throw new TypeError('the handler has not returned an object');
       } else {
         // Under a lease, and with nothing written yet, any connection will do.
-        if (slot.client.isLost && this.lease && !job.wrote) slot.client = (await this.reconnect(false)) || slot.client;
+        if (slot.client.isLost && this.lease && !job.wrote) await this.connectAgain(slot);
         await this.complete(slot.client, job, state);
         this.putOff.delete(key);
         this.chat(what, 'done');
       }
-    } catch (error) {
+    } catch (thrown) {
+      const error = thrown instanceof Error ? thrown : new Error(String(thrown)); // whatever it is
       failed = { outcome: judge(slot.client, error), error };
     } finally {
       this.held.delete(job);
@@ -266,7 +283,7 @@ class Worker {
   }
 
   // Calls the handler, with the job's transaction, for as long as the job's time lasts.
-  async handle(client, job) {
+  async handle(slot, job) {
     const abort = new AbortController();
     let open = true;
     job.wrote = !this.lease;
@@ -274,10 +291,11 @@ class Worker {
     job.query = async (...statement) => {
       if (!open) throw new Error('the job is over');
       if (!job.wrote) {
+        if (slot.client.isLost) await this.connectAgain(slot);
         job.wrote = true; // with a lease it begins here: keep it for the end of the work
-        await client.query('begin isolation level read committed read write');
+        await slot.client.query('begin isolation level read committed read write');
       }
-      return client.query(...statement);
+      return slot.client.query(...statement);
     };
     let timer;
     const over = new Promise((_, reject) => {

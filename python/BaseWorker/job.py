@@ -22,14 +22,12 @@ class Transaction:
     """The transaction that completes a job. What is written in it commits
     together with the new state, or not at all."""
 
-    def __init__(self, connection: Connection, begin: Callable[[], None]) -> None:
-        self._connection = connection
+    def __init__(self, begin: Callable[[], Connection]) -> None:
         self._begin = begin
 
     def cursor(self) -> Any:
         """A cursor of the driver's own."""
-        self._begin()
-        return self._connection.cursor()
+        return self._begin().cursor()
 
     def execute(self, sql: str, parameters: Any = None) -> Any:
         """Runs a statement, and returns the cursor."""

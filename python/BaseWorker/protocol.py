@@ -125,7 +125,7 @@ def parse_notification(payload: str) -> Optional[Key]:
     try:
         job = json.loads(payload)
         key = Key(job['flow'], job['wid'], job['tgid'])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(key.flow, str) or type(key.wid) is not int or type(key.tgid) is not int:
         return None

@@ -481,7 +481,7 @@ class BaseClass(abc.ABC):
     def __transition(self, slot: Slot, job: Job) -> Outcome:
         payload = Payload(job)
         connection = slot.connection
-        job._connection = Transaction(connection, lambda: self.__begin_writing(connection, job))
+        job._connection = Transaction(lambda: self.__begin_writing(slot, job))
         self.__current.job = job
         state = self.wed_trans(payload)
         job._connection = None
@@ -501,14 +501,41 @@ class BaseClass(abc.ABC):
             self.__complete(slot, job, state)
         return Outcome.COMPLETED
 
-    def __begin(self, connection: Connection, job: Job) -> None:
-        if job.lckid is not None and not connection.in_transaction:
-            connection.execute('begin isolation level read committed read write')
+    def __begin(self, slot: Slot, job: Job) -> None:
+        """Begins a leased job's transaction. That the connection was lost during the work is noticed only now."""
+        if job.lckid is None or slot.connection.in_transaction:
+            return
+        begin = 'begin isolation level read committed read write'
+        try:
+            slot.connection.execute(begin)
+        except self.__driver.error:
+            if job.wrote or not slot.connection.lost:
+                raise
+            self.__connect_again(slot, job)
+            slot.connection.execute(begin)
 
-    def __begin_writing(self, connection: Connection, job: Job) -> None:
+    def __begin_writing(self, slot: Slot, job: Job) -> Connection:
         if not job.wrote:
-            self.__begin(connection, job)
+            self.__begin(slot, job)
             job.wrote = True
+        return slot.connection
+
+    def __connect_again(self, slot: Slot, job: Job) -> None:
+        """Opens a connection for work that is done, also while the worker ends: for as long as the lease lasts."""
+        failures = 0
+        while True:
+            try:
+                slot.connection = self.__dialer.once(protocol.prepare)
+            except self.__driver.error as error:
+                if self.__aborted.is_set() or job.remaining() == 0.0:
+                    raise
+                pause = backoff(0.1, 15, failures)
+                LOGGER.warning('%r: could not connect, will try again in %.1f s: %s', job, pause, one_line(error))
+                self.__aborted.wait(pause)
+                failures += 1
+            else:
+                self.__connections[threading.get_ident()] = slot.connection
+                return
 
     def __check_time(self, job: Job) -> None:
         if self.__aborted.is_set():
@@ -523,19 +550,16 @@ class BaseClass(abc.ABC):
         while True:
             if self.__aborted.is_set():
                 raise RuntimeError('the worker was aborted')
-            if slot.connection.lost and not job.wrote:
-                slot.connection = self.__connect()
-            connection = slot.connection
-            self.__begin(connection, job)
             try:
-                protocol.complete(connection, job, state)
-                connection.execute('commit')
+                self.__begin(slot, job)
+                protocol.complete(slot.connection, job, state)
+                slot.connection.execute('commit')
                 return
             except self.__driver.error as error:
-                soon = connection.lost or protocol.OUTCOMES.get(self.__driver.sqlstate(error)) is Outcome.SOON
+                soon = slot.connection.lost or protocol.OUTCOMES.get(self.__driver.sqlstate(error)) is Outcome.SOON
                 if job.wrote or job.lost or attempt == 8 or not soon:
                     raise
-            self.__roll_back(connection)
+            self.__roll_back(slot.connection)
             time.sleep(backoff(0.02, 1, attempt))
             attempt += 1
 

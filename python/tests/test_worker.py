@@ -23,7 +23,7 @@ class NotificationTest(unittest.TestCase):
         for payload in ['', 'x', '[]', 'null', '1', '{"flow":"f"}', '{"flow":1,"wid":1,"tgid":1}',
                         '{"flow":"f","wid":"1; drop table x","tgid":1}', '{"flow":"f","wid":1,"tgid":true}',
                         '{"flow":"f","wid":1.5,"tgid":1}', '{"flow":"f","wid":99999999999999999999,"tgid":1}',
-                        '{"flow":"f","wid":1,"tgid":99999999999}']:
+                        '{"flow":"f","wid":1,"tgid":99999999999}', '[' * 7999]:
             self.assertIsNone(protocol.parse_notification(payload), payload)
 
 

@@ -132,6 +132,20 @@ class Workers(WorkerTest):
             self.assertEqual(flow.server.rows("select event from wed_event"), [('leased',)])
         self.each(ONE_STEP.format(timeout='1 min'), test, [kind for kind in KINDS if kind.leased], len(KINDS))
 
+    def test_work_outlives_connections(self):
+        """Work that was leased is not lost with the connections, also when the worker is to end: it is done once."""
+        def test(flow):
+            flow.insert()
+            worker = flow.start(pause=1.5)
+            until_running(flow)
+            worker.send(signal.SIGTERM)
+            flow.server.rows("""select pg_terminate_backend(pid) from pg_stat_activity
+                where application_name ~ ('^(BaseWorker|worker)') and datname = current_database()""")
+            self.assertEqual(worker.wait(), 0)
+            self.assertEqual(flow.done(), 1)
+            self.assertEqual(flow.server.rows("select event from wed_event"), [('leased',)])
+        self.each(ONE_STEP.format(timeout='1 min'), test, [kind for kind in KINDS if kind.leased], 1)
+
     def test_worker_role(self):
         """A role needs no more than grant_worker() gives it, and a worker that is idle asks no more often than it
         was told to."""
