@@ -18,12 +18,12 @@ var tried = []struct {
 	constants []string
 }{
 	{"s", "text", []string{"null", "'a'", "'b'", "'other'"}, []string{"'a'", "'b'", "$$a$$", "'b'::text", "null"}},
-	{"n", "integer", []string{"null", "0", "1", "2", "3", "4"}, []string{"1", "3", "'2'", "2.5", "-1", "2::integer", "99999999999", "null"}},
-	{"i", "smallint", []string{"null", "-32768", "0", "32767"}, []string{"32767", "-32768", "40000", "0"}},
+	{"n", "integer", []string{"null", "0", "1", "2", "3", "4"}, []string{"1", "3", "'2'", "2.5", "-1", "2::integer", "99999999999", "-99999999999", "null"}},
+	{"i", "smallint", []string{"null", "-32768", "0", "32767"}, []string{"32767", "-32768", "40000", "-40000", "0"}},
 	{"m", "numeric", []string{"null", "0", "1", "1.5", "2", "'NaN'"}, []string{"1", "2", "'1.5'", "1e0", "null"}},
 	{"b", "boolean", []string{"null", "true", "false"}, []string{"true", "false", "'true'"}},
 	{"d", "date", []string{"null", "'2026-01-01'", "'2026-01-02'", "'2026-02-01'", "'infinity'"}, []string{"'2026-01-01'", "date '2026-01-03'", "'2026-01-02'"}},
-	{"ts", "timestamptz", []string{"null", "'2026-01-01'", "'2026-01-01 12:00'"}, []string{"'2026-01-01 12:00'", "'2026-01-01'"}},
+	{"ts", "timestamptz", []string{"null", "'2026-01-01'", "'2026-01-01 12:00'", "'2026-01-01 12:00:00.25'"}, []string{"'2026-01-01 12:00'", "'2026-01-01'", "'2026-01-01 12:00:00.5'"}},
 }
 
 // conditions draws conditions over these attributes.
