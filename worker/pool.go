@@ -48,7 +48,7 @@ func newPool(flow, transition string) *pool {
 		lock: `select j.wid, j.tgid, j.version, j.fired_at, j.payload, j.attempts, j.timeout::text,
 				extract(epoch from j.timeout)::float8
 			from (select c.wid, c.tgid
-				from unnest($1::bigint[], $2::integer[]) as c (wid, tgid)
+				from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::integer[])) as c (wid, tgid)
 				where case when exists (select from ` + jobs + ` p
 						where p.wid = c.wid and p.tgid = c.tgid and p.trname = $3)
 					then wed_sql.try_lock(c.wid, c.tgid) end
@@ -57,7 +57,7 @@ func newPool(flow, transition string) *pool {
 		// Between the snapshot of the statement above and its locks, a job may
 		// have been completed. This one's snapshot is taken under the locks.
 		still: `select j.wid, j.tgid, j.version
-			from unnest($1::bigint[], $2::integer[]) as c (wid, tgid),
+			from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::integer[])) as c (wid, tgid),
 				lateral (select p.wid, p.tgid, p.version from ` + jobs + ` p
 					where p.wid = c.wid and p.tgid = c.tgid offset 0) j`,
 		// Workers of other transitions write the same instances, and an update takes
@@ -80,11 +80,11 @@ func (p *pool) update(columns []string) string {
 	return `with written as (
 			update ` + pgx.Identifier{p.flow, "wed_flow"}.Sanitize() + ` f
 				set (` + strings.Join(set, ", ") + `) =
-					(select ` + strings.Join(from, ", ") + ` from jsonb_populate_record(f, c.state) x)
-				from unnest($1::bigint[], $2::jsonb[]) as c (wid, state)
+					(select ` + strings.Join(from, ", ") + ` from pg_catalog.jsonb_populate_record(f, c.state) x)
+				from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::jsonb[])) as c (wid, state)
 				where f.wid = c.wid returning f.wid)
-		select case when count(*) <> cardinality($1)
-			then (count(*) || ' instances written instead of ' || cardinality($1))::integer end from written`
+		select case when count(*) <> pg_catalog.cardinality($1)
+			then ((count(*)::text operator(pg_catalog.||) ' instances written instead of ') operator(pg_catalog.||) pg_catalog.cardinality($1)::text)::integer end from written`
 }
 
 // check tells whether there is a flow with such a transition.
@@ -320,7 +320,7 @@ func (p *pool) lease(ctx context.Context, conn *pgx.Conn, keys []key, length tim
 	job := &Job{Flow: p.flow, TrName: p.transition, session: closedSession(errLeased)}
 	// The limit ends it: none is leased but the one that is returned.
 	err := conn.QueryRow(ctx, `select l.wid, l.tgid, l.fired_at, l.payload, l.attempts, l.lckid
-		from (select c.wid, c.tgid from unnest($1::bigint[], $2::integer[]) as c (wid, tgid)
+		from (select c.wid, c.tgid from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::integer[])) as c (wid, tgid)
 			where exists (select from `+pgx.Identifier{p.flow, "job_pool"}.Sanitize()+` p
 				where p.wid = c.wid and p.tgid = c.tgid and p.trname = $3)
 			offset 0) c,

@@ -503,3 +503,36 @@ func TestWorkerNeedsFewRights(t *testing.T) {
 	}
 	s.untilAllFinal()
 }
+
+// Whoever may create functions in a schema of the usual search_path must not have them
+// run with the rights of the workers.
+func TestFunctionsOfOthersAreNotTakenForThoseOfPostgreSQL(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("create schema usurper")
+	defer s.exec("drop schema usurper cascade")
+	for _, signature := range []string{
+		"unnest(bigint[]) returns setof bigint", "unnest(integer[]) returns setof integer", "unnest(jsonb[]) returns setof jsonb",
+		"cardinality(bigint[]) returns integer", "jsonb_populate_record(" + pgx.Identifier{s.flow, "wed_flow"}.Sanitize() + ", jsonb) returns record",
+	} {
+		s.exec("create function usurper." + signature + " language plpgsql as $$ begin raise 'code of somebody else'; end $$")
+	}
+	s.exec("insert into wed_flow (v) values (0), (0)")
+	for _, batch := range []int{1, 2} {
+		s.exec("insert into wed_flow (v) values (0), (0)")
+		of := s.worker("work", returns(State{"v": 1}))
+		if batch > 1 {
+			of.handler, of.together = nil, func(_ context.Context, jobs []*Job) ([]State, error) {
+				states := make([]State, len(jobs))
+				for i := range states {
+					states[i] = State{"v": 1}
+				}
+				return states, nil
+			}
+			of.Batch = batch
+		}
+		of.DSN += " search_path=usurper"
+		stop := s.start(of)
+		s.untilAllFinal()
+		stop()
+	}
+}

@@ -79,7 +79,7 @@ def flows(connection: Connection, trname: str) -> List[str]:
     """The flows whose jobs of the transition this role may perform."""
     text = connection.text(trname)
     rows = connection.execute(f"""select nspname from ({FLOWS} offset 0) s,
-        wed_sql.visible_transitions(format('%I.wed_flow', nspname)::regclass) as v
+        wed_sql.visible_transitions(pg_catalog.format('%I.wed_flow', nspname)::regclass) as v
         where v is null or {text} = any (v)""")
     return [row[0] for row in rows]
 
@@ -145,7 +145,7 @@ def lock(connection: Connection, trname: str, keys: List[Key]) -> Optional[Job]:
     # Tried one by one, and the limit ends it: no lock is taken but that of the job
     # that is returned. CASE keeps the jobs that are gone from being locked.
     locked = connection.execute(f"""begin isolation level read committed read write;
-        select c.wid, c.tgid from unnest('{{{wids}}}'::bigint[], '{{{tgids}}}'::integer[]) as c (wid, tgid)
+        select c.wid, c.tgid from rows from (pg_catalog.unnest('{{{wids}}}'::bigint[]), pg_catalog.unnest('{{{tgids}}}'::integer[])) as c (wid, tgid)
          where case when exists (select from {jobs} j where j.wid = c.wid and j.tgid = c.tgid and j.trname = {text})
                then wed_sql.try_lock(c.wid, c.tgid) end
          limit 1""")
@@ -182,7 +182,7 @@ def write(connection: Connection, job: Job, state: State) -> None:
         source = ', '.join(connection.name('x', name) for name in names)
         # Each value is read as the attribute's type wants it, on the row as it then is.
         connection.execute(f"""update {table} f set ({columns}) =
-            (select {source} from jsonb_populate_record(f, {values}) x) where f.wid = {job.wid}""")
+            (select {source} from pg_catalog.jsonb_populate_record(f, {values}) x) where f.wid = {job.wid}""")
     if connection.rowcount != 1:
         raise RuntimeError(f'{connection.rowcount} instances written instead of 1')
 
