@@ -163,7 +163,7 @@ func (a *trade) inNode(name string, options ...string) kind {
 func (a *trade) throughGateway() kind {
 	return kind{throughGateway, func(transition string) *exec.Cmd {
 		cmd := a.process("bash", source("examples/gateway/worker.sh"), "echo", fmt.Sprintf("{%q: %q}", sets(transition), throughGateway))
-		cmd.Env = append(a.settings[:len(a.settings):len(a.settings)], "FLOW="+workersFlow, "TRANSITION="+transition, "LEASE=1s",
+		cmd.Env = append(a.settings[:len(a.settings):len(a.settings)], "FLOW="+workersFlow, "TRANSITION="+transition, "LEASE=2",
 			"GATEWAYS=http://"+strings.Join(a.gateways, " http://"), "TOKEN="+a.token)
 		return cmd
 	}}
