@@ -89,6 +89,7 @@ func newDatabase(cfg Config) (*database, error) {
 		return nil, fmt.Errorf("read the connection settings: %w", err)
 	}
 	params := config.ConnConfig.RuntimeParams
+	params["client_encoding"] = "UTF8" // pgx does not ask for it, and a database may have another one
 	orDefaultParam(params, "application_name", applicationName)
 	orDefaultParam(params, "statement_timeout", serverTimeout)
 	if config.ConnConfig.ConnectTimeout == 0 {

@@ -28,6 +28,8 @@ func newDialer(dsn string, log *slog.Logger) (*dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the connection settings: %w", err)
 	}
+	// pgx does not ask for it, and a database may have another one. Go's texts, and JSON, are UTF-8.
+	config.RuntimeParams["client_encoding"] = "UTF8"
 	// Plans are made anew each time. A plan that was made while the job pool was
 	// empty would read all of it, ever after.
 	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
