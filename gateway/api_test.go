@@ -265,3 +265,26 @@ func (p *pipes) Accept() (net.Conn, error) {
 
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+// Without tokens. The name of a page's host may be made to lead to this machine.
+func TestOnlyThisMachineIsServedWithoutTokens(t *testing.T) {
+	_, server := fake(t, newFakeStore(), Config{})
+	for host, want := range map[string]int{
+		"evil.example:8420": http.StatusForbidden, "evil.example": http.StatusForbidden, "127.0.0.1.evil.example": http.StatusForbidden,
+		"localhost:8420": http.StatusOK, "127.0.0.1:8420": http.StatusOK, "[::1]:8420": http.StatusOK, "[::1]": http.StatusOK,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("Host: %s: %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+}

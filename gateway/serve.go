@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -62,8 +63,12 @@ func (g *Gateway) server(secure *tls.Config) *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(secure != nil)
 	protocols.SetUnencryptedHTTP2(secure == nil)
+	var handler http.Handler = g
+	if g.cfg.Tokens == nil {
+		handler = g.forThisMachine()
+	}
 	return &http.Server{
-		Handler:           g,
+		Handler:           handler,
 		TLSConfig:         secure,
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
@@ -78,6 +83,24 @@ func (g *Gateway) server(secure *tls.Config) *http.Server {
 		// Whatever strangers do wrong is not worth a line in the log.
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
+}
+
+// forThisMachine serves requests to an address or localhost, and no others. A page
+// from elsewhere may have the name of its own host lead here: then the browser says
+// nothing of where it is from, and lets it read the answer.
+func (g *Gateway) forThisMachine() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if host != "" && host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil {
+			g.refuse(w, r, &problem{Status: http.StatusForbidden, Title: "There is no such host here",
+				Detail: "The gateway runs without tokens: ask 127.0.0.1 or localhost."})
+			return
+		}
+		g.ServeHTTP(w, r)
+	})
 }
 
 // Listen opens a listener that notices clients that have vanished.
