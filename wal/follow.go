@@ -291,9 +291,13 @@ func checkServer(ctx context.Context, conn *pgx.Conn) error {
 	if level != "logical" {
 		return fmt.Errorf("%w but %q", ErrNotLogical, level)
 	}
-	// PostgreSQL 17 has it; older ones would refuse it among the startup parameters.
-	if _, err := conn.Exec(ctx, `select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'`); err != nil {
-		return fmt.Errorf("set transaction_timeout: %w", err)
+	// PostgreSQL 17 has the first; older ones would refuse it among the startup parameters. Who notices a deadlock first
+	// gives way: so that it is not the DROP EXTENSION of somebody else. Only superusers may set it.
+	if _, err := conn.Exec(ctx, `select set_config(name, wanted.setting, false)
+		from (values ('transaction_timeout', '0', true),
+			('deadlock_timeout', '200ms', current_setting('is_superuser')::boolean)) wanted (name, setting, may)
+		join pg_settings using (name) where may`); err != nil {
+		return fmt.Errorf("set time limits: %w", err)
 	}
 	return nil
 }

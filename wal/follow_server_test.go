@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
 )
 
 var figure2Trace = []string{
@@ -303,5 +304,42 @@ func TestTheServersShutdownRequestIsNotHeldUp(t *testing.T) {
 	}
 	if err := f.ended(); !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "closed") {
 		t.Errorf("Follow: %v", err)
+	}
+}
+
+// What somebody else does in the database, DROP EXTENSION for one, is not what ends.
+func TestInADeadlockTheEngineGivesWay(t *testing.T) {
+	s := newServer(t)
+	s.exec("create table public.a (); create table public.b ()")
+	engine, err := Connect(s.ctx, s.config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeConn(engine.PgConn()) }()
+	for _, sql := range []string{"begin", "lock public.b"} {
+		if _, err := engine.Exec(s.ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := s.connect()
+	if _, err := user.Exec(s.ctx, "begin; lock public.a"); err != nil {
+		t.Fatal(err)
+	}
+	var others errgroup.Group
+	others.Go(func() error {
+		_, err := user.Exec(s.ctx, "lock public.b")
+		return err
+	})
+	for !get[bool](s, "select exists (select from pg_locks where not granted and relation = 'public.b'::regclass)") {
+	}
+	_, err = engine.Exec(s.ctx, "lock public.a")
+	if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "40P01" {
+		t.Errorf("the engine gets %v, not the deadlock", err)
+	}
+	if _, err := engine.Exec(s.ctx, "rollback"); err != nil {
+		t.Error(err)
+	}
+	if err := others.Wait(); err != nil {
+		t.Errorf("the other session: %v", err)
 	}
 }

@@ -127,6 +127,34 @@ func TestBatchesDoNotDeadlock(t *testing.T) {
 	}
 }
 
+// Two rules of an instance may fire the same transition: a transaction that holds
+// the locks of both would have to say which one it completes.
+func TestTwoJobsOfOneInstanceAreNotInOneBatch(t *testing.T) {
+	const instances = 40
+	s := newServer(t, `
+		insert into wed_attr (aname, atype) values ('a', 'integer'), ('b', 'integer');
+		insert into wed_trig (tgname, trname, cpred) values ('a', 'work', 'a is null'), ('b', 'work', 'b is null');
+		insert into wed_trig (cpred, cfinal) values ('a = 1 and b = 1', true);`)
+	ruleA := get[int32](s, "select tgid from wed_trig where tgname = 'a'")
+	s.insert(instances, "insert into wed_flow (a) select null from generate_series(1, $1)")
+	var calls atomic.Int64
+	of := s.worker("work", func(_ context.Context, job *Job) (State, error) {
+		calls.Add(1)
+		if job.TGID == ruleA {
+			return State{"a": 1}, nil
+		}
+		return State{"b": 1}, nil
+	})
+	of.Batch, of.Once = 2*instances, true
+	if err := s.run(of); err != nil {
+		t.Errorf("Run returns %v", err)
+	}
+	s.untilAllFinal()
+	if n := calls.Load(); n != 2*instances {
+		t.Errorf("the handler was called %d times for %d jobs", n, 2*instances)
+	}
+}
+
 func TestFailingJobOfABatchDoesNotKeepTheOthers(t *testing.T) {
 	const instances = 30
 	for name, c := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
@@ -30,6 +31,9 @@ func completeCommand(con *console) *cli.Command {
 				words = []string{""}
 			}
 			for _, w := range newCompleter(c.App).complete(c.Context, words) {
+				if strings.ContainsFunc(w.word+w.about, unicode.IsControl) {
+					continue // a line of its own, or what commands a terminal
+				}
 				line := w.word
 				if w.about != "" {
 					line += "\t" + w.about

@@ -201,14 +201,16 @@ func (a *application) write(ctx context.Context, tx pgx.Tx) (*applied, error) {
 	if r.loaded, err = definition.Load(ctx, tx, a.file); err != nil {
 		return nil, err
 	}
+	doing := "make"
 	if r.created {
 		_, err = tx.Exec(ctx, `select wed_sql.create_flow($1)`, a.flow)
 	} else {
+		doing = "lock"
 		schema := pgx.Identifier{a.flow}.Sanitize()
 		_, err = tx.Exec(ctx, fmt.Sprintf(`lock table %[1]s.wed_attr, %[1]s.wed_trig in share row exclusive mode`, schema))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("have flow %q for us: %w", a.flow, err)
+		return nil, fmt.Errorf("%s flow %q: %w", doing, a.flow, err)
 	}
 	current, _, err := definition.Read(ctx, tx, a.flow)
 	if err != nil {

@@ -181,8 +181,8 @@ func checkLive(ctx context.Context, conn *pgx.Conn, flow string) ([]finding, err
 	return findings, nil
 }
 
-// checkedStates is the number of states of the history that are looked at, the newest.
-const checkedStates = 10000
+// mostSeen is the number of states of the history that are looked at, the newest.
+const mostSeen = 10000
 
 // readSeen returns what the newest states of a flow tell of its transitions.
 func readSeen(ctx context.Context, conn *pgx.Conn, flow string) ([]flowcheck.Seen, error) {
@@ -195,7 +195,7 @@ func readSeen(ctx context.Context, conn *pgx.Conn, flow string) ([]flowcheck.See
 			join %[1]s.wed_trace p on p.wid = t.wid and p.version = t.version - 1)
 		select trw, count(*), count(*) filter (where again),
 			array(select distinct w from line l, unnest(l.writes) w where l.trw = line.trw order by 1)
-		from line group by trw`, schema, checkedStates))
+		from line group by trw`, schema, mostSeen))
 	if err != nil {
 		return nil, fmt.Errorf("read the history of flow %q: %w", flow, err)
 	}

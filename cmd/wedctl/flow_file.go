@@ -35,7 +35,7 @@ func (c *console) readFlowFile(path string) (*definition.File, error) {
 	text, err := io.ReadAll(io.LimitReader(in, largestFlowFile+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read the file: %w", err)
 	case len(text) > largestFlowFile:
 		return nil, fmt.Errorf("%s is larger than 16 MB: that is no flow", name)
 	case !utf8.Valid(text):

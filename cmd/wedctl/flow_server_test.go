@@ -182,12 +182,13 @@ insert into wed_trig (trname, cpred) values
 insert into wed_trig (trname, cpred, action) values ('f', 'k = 3', 'k = "Status"');
 insert into wed_trig (cpred, cfinal) values ('k = 4', true), ('k = 5', true);
 insert into wed_trig (trname, cond) values ('x', 'y');
+select wed_sql.alter_flow(current_schema(), consistent => 'k = kk');
 `)
 	want := []string{
 		":1:83: type \"intger\" does not exist", ":1:101: invalid input syntax for type integer", ":4:11: column \"status\" does not exist",
 		":5:11: WED-condition is not a single expression", ":7:23: column \"nu\" does not exist", ":8:12: name of WED-transition is reserved",
 		":10:73: column \"k\" is of type integer but expression is of type text", ":11:64: a WED-flow can have only one final condition",
-		":12:31: column \"cond\" of relation \"wed_trig\" does not exist",
+		":12:31: column \"cond\" of relation \"wed_trig\" does not exist", ":13:64: column \"kk\" does not exist",
 	}
 	for _, command := range [][]string{{"flow", "apply", "--yes"}, {"flow", "check"}} {
 		out := strings.ReplaceAll(fails(t, exitFailure, append(command, file, "-d", dsn)...), "error: ", "")
@@ -199,6 +200,27 @@ insert into wed_trig (trname, cond) values ('x', 'y');
 	if n := value(t, dsn, "select count(*) from wed_sql.flow"); n != "0" {
 		t.Error("something has stayed")
 	}
+}
+
+func TestATypeChangesWithTheConditionsThatUseIt(t *testing.T) {
+	dsn := testDatabase(t)
+	execute(t, dsn, "create extension wed_sql")
+	const before = `insert into wed_attr (aname, atype, adv) values ('stage', 'text', 'new'), ('n', 'text', '5');
+insert into wed_trig (tgname, trname, cpred, undo) values
+    ('b', 'book', $$stage = 'new' and n = '5'$$, 'unbook'), ('u', 'unbook', 'false', null), ('o', 'other', $$stage = 'x'$$, 'unbook');
+insert into wed_trig (cpred, cfinal) values ($$stage = 'done'$$, true);
+select wed_sql.alter_flow(current_schema(), consistent => $$n = '5'$$);`
+	ok(t, "flow", "apply", flowFile(t, "a.sql", before), "--yes", "-d", dsn)
+	execute(t, dsn, "insert into a.wed_flow default values", "select wed_sql.sync()")
+	after := flowFile(t, "a.sql", strings.NewReplacer("'n', 'text'", "'n', 'integer'", "n = '5'", "n = 5", "'book'", "'reserve'").Replace(before))
+	says(t, ok(t, "flow", "apply", after, "--yes", "-d", dsn), "text -> integer", "~ setting consistent", "book -> reserve")
+	ok(t, "flow", "apply", after, "--dry-run", "--exit-code", "-d", dsn)
+	if u := value(t, dsn, "select string_agg(undo, ' ') from a.wed_trig"); u != "unbook unbook" {
+		t.Errorf("undone by %s", u)
+	}
+	wrong := flowFile(t, "a.sql", strings.NewReplacer("'stage', 'text', 'new'", "'stage', 'integer', '0'", "stage = 'new'", "stage = 0", "stage = 'x'", "stage = 1", "stage = 'done'", "stage = 2",
+		"'n', 'text'", "'n', 'integer'", "n = '5'", "n = 5", "'book'", "'reserve'").Replace(before))
+	says(t, fails(t, exitFailure, "flow", "apply", wrong, "--yes", "-d", dsn), "invalid input syntax for type integer", "what instances have")
 }
 
 func TestApplyDoesNotQueueForEver(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 )
 
 func TestAGatewayDoesNotStartUnprotected(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "tokens"), filepath.Join(dir, "empty")
 	for path, text := range map[string]string{file: "secret\n", empty: ""} {
@@ -54,7 +53,6 @@ func TestAGatewayDoesNotStartUnprotected(t *testing.T) {
 }
 
 func TestATokenIsPrintedAndItsHashIsKept(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	var all string
 	for _, name := range []string{"a", "b"} {

@@ -45,7 +45,11 @@ type console struct {
 
 func newConsole(in, out, err *os.File) *console {
 	con := &console{in: in, out: out, err: err, asks: term.IsTerminal(int(in.Fd())), watched: term.IsTerminal(int(err.Fd()))}
+	if con.watched {
+		con.err = screen{err}
+	}
 	if con.shown = term.IsTerminal(int(out.Fd())); con.shown {
+		con.out = screen{out}
 		con.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 		if w, _, e := term.GetSize(int(out.Fd())); e == nil {
 			con.width = w

@@ -19,8 +19,9 @@ type terminal struct {
 // terminal returns the terminal that the command runs in, or nil.
 func (con *console) terminal() *terminal {
 	in, _ := con.in.(*os.File)
-	out, _ := con.out.(*os.File)
-	if in == nil || out == nil || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {
+	shown, _ := con.out.(screen)
+	out, _ := shown.terminal.(*os.File)
+	if in == nil || out == nil || !term.IsTerminal(int(in.Fd())) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	return &terminal{in, out}
@@ -60,7 +61,8 @@ func (t *terminal) draw(lines func(width, height int) ([]string, int)) (offset i
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(l + clearLine)
+		b.Write(visible([]byte(l)))
+		b.WriteString(clearLine)
 	}
 	b.WriteString(clearBelow)
 	fmt.Fprint(t.out, b.String())

@@ -403,6 +403,14 @@ func (c *compiler) is(e *Is) formula {
 	if e.Not {
 		wanted = anything &^ wanted
 	}
+	if e.What == "null" && c.mayBeRow(e.X) {
+		mayFail := c.mayFail
+		f := c.opaque(e, isTrue|isFalse) // IS NOT NULL is no negation of IS NULL
+		if _, ok := c.scalar(e.X); ok {
+			c.mayFail = mayFail
+		}
+		return f
+	}
 	if s, ok := c.scalar(e.X); ok && e.What == "null" {
 		return c.table(s, func(_ value, null bool) outcome { return truth(null != e.Not) })
 	}
@@ -419,6 +427,18 @@ func (c *compiler) is(e *Is) formula {
 		return negation{f}
 	}
 	return f
+}
+
+// mayBeRow reports whether an expression may come to a row.
+func (c *compiler) mayBeRow(e Expr) bool {
+	found := false
+	Walk(e, func(e Expr) {
+		if column, ok := e.(*Column); ok {
+			col := c.column(column)
+			found = found || col == nil || col.domain.row
+		}
+	})
+	return found
 }
 
 func isCondition(e Expr) bool {

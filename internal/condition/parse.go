@@ -85,6 +85,11 @@ func newParser(sql string) (*parser, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, t := range tokens {
+		if (t.Kind == sqllex.String || t.Kind == sqllex.Quoted) && strings.IndexByte("uU", t.Text[0]) >= 0 && strings.Contains(t.Text, `\`) {
+			return nil, &Error{At: t.Start, Msg: "escapes of Unicode characters are not understood"}
+		}
+	}
 	return &parser{tokens: tokens}, nil
 }
 

@@ -44,7 +44,7 @@ func NewStates(types map[string]string) *States {
 }
 
 // patience is the number of cases that are looked at before the answer is Unknown.
-const patience = 50_000
+const patience = 20_000
 
 // Solve looks for a state that meets all requirements.
 func (s *States) Solve(requirements ...Requirement) Answer {

@@ -9,7 +9,7 @@ import (
 
 var types = map[string]string{
 	"s": "text", "t": "text", "v": "character varying(5)", "n": "integer", "i": "smallint", "m": "numeric", "b": "boolean", "d": "date",
-	"ts": "timestamp with time zone", "doc": "jsonb", "f": "double precision",
+	"ts": "timestamp with time zone", "doc": "jsonb", "f": "double precision", "row": "public.pair", "rows": "public.pair[]",
 }
 
 func parse(t testing.TB, sql string) Expr {
@@ -31,6 +31,7 @@ func TestWhatCanNeverHoldIsProved(t *testing.T) {
 		"s is not distinct from 'a' and s is null", "(n = 1) is null and n is not null", "1 = 2", "'a' = 'b'", "not true",
 		"n > 3 and (s = 'a' or n < 2) and s <> 'a'", "(s = 'a') is unknown and s is not null", "ts >= '2026-01-02' and ts < '2026-01-01 23:59'",
 		"n + 1 > 5 and n < 4", "m - 1.5 = 2 and m <> 3.5", "n::numeric > 1 and not n::numeric > 1", "doc is null and doc is not null",
+		"rows is null and rows is not null", "i > 40000 and i < 50000", "i < -40000 or i > 40000", "n > 3000000000",
 	} {
 		if !NewStates(types).Never(parse(t, sql)) {
 			t.Errorf("%s: not proved", sql)
@@ -45,6 +46,10 @@ func TestWhatMayHoldIsNotSaidNeverTo(t *testing.T) {
 		"n = 1 and wid = 1", "(select true) and not (select true)", "s.f(n) and not s.f(n)", "ts > 'now' and ts < 'now'",
 		"v = 'ab' and v <> 'cd'", "n + 1 > 5 and n < 6", "n + 1.5 = 3 and n <> 1.5", "n = '5'", "d > 'today'", "coalesce(n, 0) = 0 and n is null",
 		"unknown_name = 1 and unknown_name = 2", "f = 0.1 and f = 0.10000000000000000001",
+		"i > -40000 and i < 40000", "n > -3000000000 and n < 5", "n > 5 and n < 3000000000", "i <> 40000 and i <> -40000", "n > -2147483649 and n < -2147483647",
+		"ts > '2026-01-01 00:00:00' and ts < '2026-01-01 00:00:00.5'", "ts = '2026-01-01' and ts < '2026-01-01 00:00:00.000001'",
+		`"row" is null and "row" is distinct from null`, `not ("row" is null) and not ("row" is not null)`, "not (wed_flow is null) and not (wed_flow is not null)",
+		`s = E'\uD83D\uDE00' and s = '😀'`,
 	} {
 		if NewStates(types).Never(parse(t, sql)) {
 			t.Errorf("%s: proved", sql)
@@ -142,6 +147,25 @@ func TestWhatDependsOnTheMomentIsFound(t *testing.T) {
 	} {
 		if got := strings.Join(Moments(parse(t, sql)), ", "); got != want {
 			t.Errorf("%s: %s", sql, got)
+		}
+	}
+}
+
+func TestUnicodeEscapesAreNotUnderstood(t *testing.T) {
+	for _, sql := range []string{`s = U&'\0061'`, `u&"\0073" = 'a'`, `s = U&'d!0061' uescape '!'`, `s = text U&'\0061'`} {
+		if e, err := Parse(sql); err == nil {
+			t.Errorf("%s: %s", sql, Print(e))
+		}
+	}
+	if !NewStates(types).Never(parse(t, `s = U&'a' and s <> 'a'`)) {
+		t.Error("a constant without escapes is not understood")
+	}
+}
+
+func TestAConstantWithAMomentInItIsNotRepeatable(t *testing.T) {
+	for sql, want := range map[string]bool{"ts > 'today 12:00'": false, "ts > ' NOW '": false, "s = 'known'": true, "ts > '2026-01-01'": true} {
+		if got := Repeatable(parse(t, sql)); got != want {
+			t.Errorf("%s: %v", sql, got)
 		}
 	}
 }

@@ -28,6 +28,7 @@ type domain struct {
 	class    class
 	min, max *big.Rat // of integers
 	exact    bool     // every value between two others can be had
+	row      bool     // may be a row, which can be neither null nor not null
 }
 
 // domainOf knows the types that can be reasoned about, as SQL or the catalogs write
@@ -69,7 +70,14 @@ func domainOf(typ string) domain {
 	case "timestamptz", "timestamp with time zone":
 		return domain{class: zonedClass, exact: plain}
 	}
-	return domain{}
+	return domain{row: mayBeRow(typ)}
+}
+
+// mayBeRow reports whether a type is not known to be none of rows. Those that somebody
+// has made may be.
+func mayBeRow(typ string) bool {
+	own, system := strings.CutPrefix(typ, "pg_catalog.")
+	return !strings.HasSuffix(typ, "[]") && (!system && strings.Contains(typ, ".") || strings.HasPrefix(own, "pg_"))
 }
 
 func (d domain) ordered() bool {
@@ -134,7 +142,8 @@ func number(text string) (value, bool) {
 
 func moment(text string, layouts []string, unit int64) (value, bool) {
 	for _, layout := range layouts {
-		if t, err := time.Parse(layout, text); err == nil && t.Year() > 0 {
+		// Parse takes fractions of a second, too, which PostgreSQL rounds.
+		if t, err := time.Parse(layout, text); err == nil && t.Year() > 0 && t.Nanosecond() == 0 {
 			return value{num: big.NewRat(t.Unix(), unit)}, true
 		}
 	}
@@ -171,6 +180,13 @@ func (d domain) representatives(constants []value) []value {
 	points := make([]*big.Rat, 0, len(constants))
 	for _, c := range constants {
 		points = append(points, c.num)
+		switch {
+		case d.min == nil:
+		case c.num.Cmp(d.min) < 0:
+			points = append(points, d.min) // what is next to the constant is beyond what the type holds
+		case c.num.Cmp(d.max) > 0:
+			points = append(points, d.max)
+		}
 	}
 	slices.SortFunc(points, (*big.Rat).Cmp)
 	points = slices.CompactFunc(points, func(a, b *big.Rat) bool { return a.Cmp(b) == 0 })
@@ -200,9 +216,6 @@ func (d domain) representatives(constants []value) []value {
 			sum := new(big.Rat).Add(p, points[next])
 			add(sum.Mul(sum, big.NewRat(1, 2)))
 		}
-	}
-	if d.min != nil && points[0].Cmp(d.max) > 0 || d.max != nil && points[len(points)-1].Cmp(d.min) < 0 {
-		add(new(big.Rat)) // all of them are beyond what the type holds
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package condition
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // repeatable are functions of PostgreSQL that come to the same for the same arguments.
@@ -12,6 +13,12 @@ var repeatable = strings.Fields(`abs array_length btrim cardinality ceil ceiling
 
 // momentary are constants that mean the moment at which they are read.
 var momentary = []string{"now", "today", "tomorrow", "yesterday"}
+
+// isMomentary reports whether a constant of a time has one of them in it: 'today 12:00'.
+func isMomentary(text string) bool {
+	words := strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) })
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(momentary, w) })
+}
 
 // Repeatable reports whether it is known that an expression comes to the same whenever
 // it is evaluated on the same state.
@@ -28,7 +35,7 @@ func Repeatable(e Expr) bool {
 		case *Cast:
 			known = known && !strings.Contains(e.Type, ".")
 		case *Const:
-			known = known && (e.Kind != String || !slices.Contains(momentary, strings.ToLower(strings.TrimSpace(e.Text))))
+			known = known && (e.Kind != String || !isMomentary(e.Text))
 		}
 	})
 	return known
@@ -54,7 +61,7 @@ func Moments(e Expr) []string {
 				add(Print(&Call{Name: e.Name, Bare: e.Bare}))
 			}
 		case *Cast:
-			if k, ok := e.X.(*Const); ok && k.Kind == String && slices.Contains(momentary, strings.ToLower(strings.TrimSpace(k.Text))) && domainOf(e.Type).ordered() {
+			if k, ok := e.X.(*Const); ok && k.Kind == String && isMomentary(k.Text) && domainOf(e.Type).ordered() {
 				add(Print(e))
 			}
 		case *Opaque:

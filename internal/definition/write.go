@@ -23,14 +23,14 @@ const (
 // once. The transaction is of no use then.
 func (p *Plan) Write(ctx context.Context, tx pgx.Tx, flow string, from *Loaded) error {
 	w := writer{tx: tx, plan: p, schema: pgx.Identifier{flow}.Sanitize(), flow: flow, from: from, problems: &Problems{File: from.File, List: from.problems}}
-	// the first two find what is wrong, and go on
+	// the first three find what is wrong, and go on
 	for i, step := range []func(context.Context) error{
-		w.addAttributes, w.tryRules, w.park, w.changeAttributes, w.writeRules, w.writeSettings, w.writeGrants,
+		w.addAttributes, w.tryRules, w.trySettings, w.park, w.changeAttributes, w.writeRules, w.writeSettings, w.writeGrants,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
-		if i > 0 && len(w.problems.List) > 0 {
+		if i > 1 && len(w.problems.List) > 0 {
 			slices.SortStableFunc(w.problems.List, func(a, b *Problem) int { return a.At - b.At })
 			return w.problems
 		}
@@ -191,8 +191,13 @@ func (w *writer) changeAttributes(ctx context.Context) error {
 			err = w.try(ctx, true, place(-1), fmt.Sprintf(`delete from %s.wed_attr where aname = $1`, w.schema), w.plan.Old.Attributes[c.Old].Name)
 		case c.Old >= 0:
 			a := w.plan.New.Attributes[c.New]
+			known := len(w.problems.List)
 			err = w.try(ctx, true, place(w.from.PlaceOfAttribute(c.New)),
 				fmt.Sprintf(`update %s.wed_attr set adv = $2, atype = $3 where aname = $1`, w.schema), a.Name, a.Default, a.Type)
+			if len(w.problems.List) > known && w.problems.List[known].Hint == "" {
+				w.problems.List[known].Hint = fmt.Sprintf("what instances have in attribute %q has to be a value of the new type, too; "+
+					"or leave it as it is, and add another attribute", a.Name)
+			}
 		}
 		if err != nil {
 			return err
@@ -259,7 +264,18 @@ func orEmpty(rules []Rule) []Rule {
 	return rules
 }
 
-func (w *writer) writeSettings(ctx context.Context) error {
+func (w *writer) writeSettings(ctx context.Context) error { return w.alterFlow(ctx, true) }
+
+// trySettings tries them before anything has changed, if that is possible.
+func (w *writer) trySettings(ctx context.Context) error {
+	s := w.plan.New.Settings
+	if w.changesTypes() || s.Consistent != nil && w.from.isInvalid(Rule{Condition: *s.Consistent}) {
+		return nil
+	}
+	return w.alterFlow(ctx, false)
+}
+
+func (w *writer) alterFlow(ctx context.Context, keep bool) error {
 	if len(w.plan.Settings) == 0 {
 		return nil
 	}
@@ -272,7 +288,7 @@ func (w *writer) writeSettings(ctx context.Context) error {
 		maxStates = *s.MaxStates
 	}
 	at := w.from.File.placeOfString(consistent)
-	return w.try(ctx, true, func(query string, in int) int {
+	return w.try(ctx, keep, func(query string, in int) int {
 		if at < 0 || in < 1 || query != consistent {
 			return at
 		}

@@ -131,7 +131,7 @@ func (c *checker) leadsTo(r, to rule) bool {
 // performs reports whether a rule has an action that is understood, on states that there
 // can be.
 func (r rule) performs() bool {
-	return r.effect != nil && r.condition != nil && !r.never && !r.Final
+	return r.effect != nil && r.condition != nil && !r.never && !r.shadowed && !r.Final
 }
 
 // actions finds those after which there is no way on.

@@ -82,6 +82,7 @@ type rule struct {
 	definition.Rule
 	condition condition.Expr // nil: not understood
 	never     bool
+	shadowed  bool    // there is no state on which it holds, and the final condition does not
 	effect    *effect // of its action; nil if it has none that is understood
 }
 
@@ -245,6 +246,9 @@ func (c *checker) pairs() {
 		if r.Final || !r.Enabled || r.condition == nil || r.never {
 			continue
 		}
+		final := c.finalCondition()
+		c.rules[i].shadowed = final != nil &&
+			c.states.Solve(condition.Requirement{Condition: r.condition, Holds: true}, condition.Requirement{Condition: final}).Verdict == condition.Impossible
 		if c.final >= 0 && c.rules[c.final].condition != nil && !c.has("always-holds", c.final) && c.states.Implies(r.condition, c.rules[c.final].condition) {
 			c.add(about(Warning, "shadowed", i, r.Label()+" never fires: where its condition holds, the final condition does, too",
 				"a final state fires nothing", "exclude these states from the final condition, or remove the rule"))

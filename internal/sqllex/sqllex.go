@@ -5,6 +5,8 @@ package sqllex
 import (
 	"fmt"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // Kind says what a token is.
@@ -324,6 +326,13 @@ func unescape(b *strings.Builder, s string) int {
 			most = 8
 		}
 		v, n := number(2, most, 16)
+		if second := 2 + n; utf16.IsSurrogate(v) && strings.HasPrefix(s[second:], `\u`) { // two of them are one character
+			low, m := number(second+2, 4, 16)
+			if r := utf16.DecodeRune(v, low); r != utf8.RuneError {
+				b.WriteRune(r)
+				return second + 2 + m
+			}
+		}
 		b.WriteRune(v)
 		return 2 + n
 	case '0', '1', '2', '3', '4', '5', '6', '7':

@@ -25,7 +25,7 @@ _wedctl() {
 		word=${word#"$prefix"}
 		if [[ $word == *= ]]; then
 			compopt -o nospace 2>/dev/null
-			COMPREPLY+=("$word")
+			COMPREPLY+=("$(printf %q "${word%=}")=")
 		else
 			COMPREPLY+=("$(printf %q "$word")")
 		fi
