@@ -222,9 +222,9 @@ func TestWhatDoesNotComeIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, p *pipes) {
 		for name, sent := range map[string]string{
-			"body":   "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
-			"header": "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nX-A: ",
-			"next":   "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+			"body":   "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
+			"header": "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+			"next":   "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		} {
 			begin := time.Now()
 			conn := p.dial()
@@ -245,7 +245,7 @@ func TestWhoMayWaitLongIsLetWait(t *testing.T) {
 		poll := p.dial()
 		defer poll.Close()
 		begin := time.Now()
-		if _, err := io.WriteString(poll, "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"wait\":3000}"); err != nil {
+		if _, err := io.WriteString(poll, "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n{\"wait\":3000}"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(poll), nil)
@@ -255,7 +255,7 @@ func TestWhoMayWaitLongIsLetWait(t *testing.T) {
 		stream := p.dial()
 		defer stream.Close()
 		begin = time.Now()
-		if _, err := io.WriteString(stream, "GET /v1/flows/f/transitions/t/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(stream, "GET /v1/flows/f/transitions/t/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err = http.ReadResponse(bufio.NewReader(stream), nil)

@@ -63,12 +63,9 @@ func (g *Gateway) server(secure *tls.Config) *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(secure != nil)
 	protocols.SetUnencryptedHTTP2(secure == nil)
-	var handler http.Handler = g
-	if g.cfg.Tokens == nil {
-		handler = g.forThisMachine()
-	}
+	g.alone = true
 	return &http.Server{
-		Handler:           handler,
+		Handler:           g,
 		TLSConfig:         secure,
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
@@ -85,22 +82,14 @@ func (g *Gateway) server(secure *tls.Config) *http.Server {
 	}
 }
 
-// forThisMachine serves requests to an address or localhost, and no others. A page
-// from elsewhere may have the name of its own host lead here: then the browser says
+// isOwnName reports whether a request was meant for this machine. A page from
+// elsewhere may have the name of its own host lead here: then the browser says
 // nothing of where it is from, and lets it read the answer.
-func (g *Gateway) forThisMachine() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		if host != "" && host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil {
-			g.refuse(w, r, &problem{Status: http.StatusForbidden, Title: "There is no such host here",
-				Detail: "The gateway runs without tokens: ask 127.0.0.1 or localhost."})
-			return
-		}
-		g.ServeHTTP(w, r)
-	})
+func isOwnName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "" || host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 // Listen opens a listener that notices clients that have vanished.
