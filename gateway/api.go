@@ -103,6 +103,10 @@ func (g *Gateway) authorized(serve func(http.ResponseWriter, *http.Request) erro
 			// Whatever page a browser on this machine shows could send requests here.
 			return &problem{Status: http.StatusForbidden, Title: "A browser needs a token", Detail: "The gateway runs without tokens."}
 		}
+		if g.cfg.Tokens == nil && g.alone && !isOwnName(r.Host) {
+			return &problem{Status: http.StatusForbidden, Title: "There is no such host here",
+				Detail: "The gateway runs without tokens: ask 127.0.0.1 or localhost."}
+		}
 		if g.cfg.Tokens != nil {
 			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			if !strings.EqualFold(scheme, "Bearer") {

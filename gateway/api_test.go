@@ -222,9 +222,9 @@ func TestWhatDoesNotComeIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, p *pipes) {
 		for name, sent := range map[string]string{
-			"body":   "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
-			"header": "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nX-A: ",
-			"next":   "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+			"body":   "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
+			"header": "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+			"next":   "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		} {
 			begin := time.Now()
 			conn := p.dial()
@@ -245,7 +245,7 @@ func TestWhoMayWaitLongIsLetWait(t *testing.T) {
 		poll := p.dial()
 		defer poll.Close()
 		begin := time.Now()
-		if _, err := io.WriteString(poll, "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"wait\":3000}"); err != nil {
+		if _, err := io.WriteString(poll, "POST /v1/flows/f/transitions/t/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n{\"wait\":3000}"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(poll), nil)
@@ -255,7 +255,7 @@ func TestWhoMayWaitLongIsLetWait(t *testing.T) {
 		stream := p.dial()
 		defer stream.Close()
 		begin = time.Now()
-		if _, err := io.WriteString(stream, "GET /v1/flows/f/transitions/t/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(stream, "GET /v1/flows/f/transitions/t/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err = http.ReadResponse(bufio.NewReader(stream), nil)
@@ -299,3 +299,26 @@ func (p *pipes) Accept() (net.Conn, error) {
 
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+// Without tokens. The name of a page's host may be made to lead to this machine.
+func TestOnlyThisMachineIsServedWithoutTokens(t *testing.T) {
+	_, server := fake(t, newFakeStore(), Config{})
+	for host, want := range map[string]int{
+		"evil.example:8420": http.StatusForbidden, "evil.example": http.StatusForbidden, "127.0.0.1.evil.example": http.StatusForbidden,
+		"localhost:8420": http.StatusOK, "127.0.0.1:8420": http.StatusOK, "[::1]:8420": http.StatusOK, "[::1]": http.StatusOK,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("Host: %s: %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+}

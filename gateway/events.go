@@ -168,7 +168,7 @@ func (s *eventStream) send(got delivery) error {
 		err = s.end(tokenEnded())
 	}
 	if err == nil {
-		s.g.streams.delivered(s.account, got.jobs)
+		s.g.streams.delivered(s.account, got.jobs, time.Now().Add(s.lease))
 		err = s.write(jobEvents(got.jobs))
 	}
 	if err != nil {

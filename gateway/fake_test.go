@@ -24,6 +24,7 @@ type fakeStore struct {
 	leased   map[string]bool
 	released int
 	err      error                     // of everything
+	ahead    time.Duration             // of its clock, to ours
 	hold     func(ctx context.Context) // called by the next lease, before it answers
 }
 
@@ -71,7 +72,7 @@ func (f *fakeStore) lease(ctx context.Context, l lane, duration time.Duration, m
 	var jobs []*Job
 	for ; f.err == nil && f.pending > 0 && len(jobs) < most; f.pending-- {
 		f.last++
-		j := &Job{WID: f.last, TGID: 1, Lckid: fmt.Sprint(f.last), TrName: l.transition, LeasedUntil: time.Now().Add(duration), Payload: json.RawMessage(`{}`)}
+		j := &Job{WID: f.last, TGID: 1, Lckid: fmt.Sprint(f.last), TrName: l.transition, LeasedUntil: time.Now().Add(f.ahead + duration), Payload: json.RawMessage(`{}`)}
 		f.leased[j.Lckid] = true
 		jobs = append(jobs, j)
 	}

@@ -93,6 +93,7 @@ type Gateway struct {
 	abort    context.CancelFunc
 	aborted  context.Context
 	running  atomic.Bool
+	alone    bool // behind a server of its own, and no other
 }
 
 // New returns a gateway. It does not connect yet.

@@ -280,3 +280,19 @@ func TestRolesAreHeldToTheirRights(t *testing.T) {
 	s.mustDo(w, j, "complete", `,"state":{"v":1}`)
 	s.untilAllFinal()
 }
+
+func TestTextsAreUTF8WhateverTheServerSpeaks(t *testing.T) {
+	s := newServer(t, oneStep)
+	w := s.worker(s.start(Config{DSN: s.dsn + " options='-c client_encoding=LATIN1'"}).url)
+	s.exec("insert into wed_flow (note) values ('naïf')")
+	s.exec("select wed_sql.sync()")
+	j := s.mustLease(w, `{"lease":"10s"}`)
+	if !strings.Contains(string(j.Payload), "naïf") {
+		t.Errorf("the payload is %q", j.Payload)
+	}
+	s.mustDo(w, j, "complete", `,"state":{"v":1,"note":"Größe"}`)
+	s.untilAllFinal()
+	if note := get[string](s, "select note from wed_flow"); note != "Größe" {
+		t.Errorf("written was %q", note)
+	}
+}

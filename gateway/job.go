@@ -78,7 +78,7 @@ func (g *Gateway) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return g.forget(ask.Lckid, err)
 	}
-	g.streams.extend(ask.Lckid, until)
+	g.streams.extend(ask.Lckid, time.Now().Add(time.Duration(ask.Lease)))
 	return writeJSON(w, struct {
 		LeasedUntil time.Time `json:"leased_until"`
 	}{until})

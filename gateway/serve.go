@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -62,6 +63,7 @@ func (g *Gateway) server(secure *tls.Config) *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(secure != nil)
 	protocols.SetUnencryptedHTTP2(secure == nil)
+	g.alone = true
 	return &http.Server{
 		Handler:           g,
 		TLSConfig:         secure,
@@ -78,6 +80,16 @@ func (g *Gateway) server(secure *tls.Config) *http.Server {
 		// Whatever strangers do wrong is not worth a line in the log.
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
+}
+
+// isOwnName reports whether a request was meant for this machine. A page from
+// elsewhere may have the name of its own host lead here: then the browser says
+// nothing of where it is from, and lets it read the answer.
+func isOwnName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "" || host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 // Listen opens a listener that notices clients that have vanished.

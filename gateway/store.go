@@ -89,6 +89,7 @@ func newDatabase(cfg Config) (*database, error) {
 		return nil, fmt.Errorf("read the connection settings: %w", err)
 	}
 	params := config.ConnConfig.RuntimeParams
+	params["client_encoding"] = "UTF8" // pgx does not ask for it, and a database may have another one
 	orDefaultParam(params, "application_name", applicationName)
 	orDefaultParam(params, "statement_timeout", serverTimeout)
 	if config.ConnConfig.ConnectTimeout == 0 {
@@ -217,8 +218,23 @@ func (d *database) lease(ctx context.Context, l lane, duration time.Duration, mo
 	return jobs, nil
 }
 
+// isFlow finds out whether a schema is a flow: what others have made to look like
+// one must not be touched, for what they have put into a view would run as us.
+const isFlow = `select exists (select from pg_catalog.pg_extension e
+		join pg_catalog.pg_namespace n on n.nspowner operator(pg_catalog.=) e.extowner
+		join pg_catalog.pg_class j on j.relnamespace operator(pg_catalog.=) n.oid and j.relowner operator(pg_catalog.=) e.extowner
+	where e.extname operator(pg_catalog.=) 'wed_sql' and j.relname operator(pg_catalog.=) 'job_pool'
+		and j.relkind operator(pg_catalog.=) 'r' and n.nspname operator(pg_catalog.=) $1)`
+
 func (d *database) transition(ctx context.Context, h handle) (string, error) {
 	var name string
+	var is bool
+	if err := d.call(ctx, h.role, isFlow, []any{h.flow}, one(&is)); err != nil {
+		return "", err
+	}
+	if !is {
+		return "", &pgconn.PgError{Code: stateUndefinedObject, Message: fmt.Sprintf("WED-flow %q does not exist", h.flow)}
+	}
 	jobs := pgx.Identifier{h.flow, "job_pool"}.Sanitize()
 	err := d.call(ctx, h.role, "select trname from "+jobs+
 		" where wid operator(pg_catalog.=) $1 and tgid operator(pg_catalog.=) $2 and lckid operator(pg_catalog.=) $3",

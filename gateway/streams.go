@@ -13,7 +13,7 @@ type streams struct {
 
 // stream is one of events.
 type stream struct {
-	until   map[string]time.Time // by lckid: when the lease ends
+	until   map[string]time.Time // by lckid: when the lease ends, by our clock: the server's may go otherwise
 	settled chan struct{}        // there may be less of them
 }
 
@@ -23,12 +23,12 @@ func newStream() *stream {
 	return &stream{until: make(map[string]time.Time), settled: make(chan struct{}, 1)}
 }
 
-// delivered notes what a stream has sent.
-func (s *streams) delivered(to *stream, jobs []*Job) {
+// delivered notes what a stream has sent, under leases that end then or before.
+func (s *streams) delivered(to *stream, jobs []*Job, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range jobs {
-		to.until[j.Lckid] = j.LeasedUntil
+		to.until[j.Lckid] = until
 		s.jobs[j.Lckid] = to
 	}
 }

@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // tokens makes tokens of entries, and the file that has them.
@@ -92,5 +95,46 @@ func TestATokenIsForItsTransitionsOnly(t *testing.T) {
 		if resp.StatusCode != want {
 			t.Errorf("/metrics: %d, want %d", resp.StatusCode, want)
 		}
+	}
+}
+
+// Whoever may create schemas can make one look like a flow, and put into it what
+// runs in the session of whoever reads it.
+func TestWhatLooksLikeAFlowIsNotTouched(t *testing.T) {
+	s := newServer(t, oneStep)
+	tokens, file := s.tokens(entry{Name: "any", Allow: []string{"*/work"}})
+	w := s.worker(s.start(Config{Tokens: file}).url)
+	w.token, w.flow = tokens[0], "trap_for_the_gateway"
+	s.exec("create role trapper")
+	s.exec("create schema trap_for_the_gateway authorization trapper")
+	s.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), s.dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hangUp(conn)
+		_, err = conn.PgConn().Exec(context.Background(), "drop schema trap_for_the_gateway cascade; drop role trapper").ReadAll()
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := s.conn.PgConn().Exec(s.ctx, `
+		set role trapper;
+		create table trap_for_the_gateway.caught (who text);
+		create function trap_for_the_gateway.spring() returns text language sql volatile
+			begin atomic insert into trap_for_the_gateway.caught values (current_user) returning 'work'; end;
+		create view trap_for_the_gateway.job_pool as
+			select 1::bigint as wid, 1 as tgid, 'x'::text as lckid, trap_for_the_gateway.spring() as trname;
+		grant usage on schema trap_for_the_gateway to public;
+		grant select on trap_for_the_gateway.job_pool to public;
+		reset role`).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	for what, more := range map[string]string{"extend": ``, "complete": `,"state":{}`, "fail": `,"error":"x"`, "release": ``} {
+		status, p, err := w.do(s.ctx, &Job{WID: 1, TGID: 1, Lckid: "x"}, what, more)
+		s.refused(what, status, p, err, http.StatusNotFound, stateUndefinedObject)
+	}
+	if n := get[int64](s, "select count(*) from trap_for_the_gateway.caught"); n != 0 {
+		t.Errorf("what somebody has put there has run %d times, as %s", n, get[string](s, "select min(who) from trap_for_the_gateway.caught"))
 	}
 }

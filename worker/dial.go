@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,8 @@ const (
 	dialFirst   = 100 * time.Millisecond
 	dialLimit   = 15 * time.Second
 	dialTimeout = 15 * time.Second
+
+	silence = time.Minute // of a server that has vanished, until its connections are given up
 )
 
 // dialer opens the connections of one worker. Only one is being opened at a
@@ -28,12 +31,18 @@ func newDialer(dsn string, log *slog.Logger) (*dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the connection settings: %w", err)
 	}
+	// pgx does not ask for it, and a database may have another one. Go's texts, and JSON, are UTF-8.
+	config.RuntimeParams["client_encoding"] = "UTF8"
 	// Plans are made anew each time. A plan that was made while the job pool was
 	// empty would read all of it, ever after.
 	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = dialTimeout
 	}
+	config.DialFunc = (&net.Dialer{
+		Control:         boundSilence,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 6, Count: 3},
+	}).DialContext
 	d := &dialer{config: config, log: log, turn: make(chan struct{}, 1)}
 	d.turn <- struct{}{}
 	return d, nil

@@ -14,8 +14,9 @@ import (
 )
 
 // slowAnswers is a DSN that leads to the server by a way on which the answer to a
-// statement with the word in it arrives only after arrive was called.
-func (s *server) slowAnswers(word string) (dsn string, arrive func()) {
+// statement with the word in it arrives only after arrive was called, and on which
+// nothing arrives any more after pull was.
+func (s *server) slowAnswers(word string) (dsn string, arrive, pull func()) {
 	s.Helper()
 	config, err := pgx.ParseConfig(s.dsn)
 	if err != nil {
@@ -64,20 +65,23 @@ func (s *server) slowAnswers(word string) (dsn string, arrive func()) {
 			})
 		}
 	})
-	s.Cleanup(func() {
-		arrive()
+	pull = func() {
 		listener.Close()
 		mu.Lock()
+		defer mu.Unlock()
 		for _, c := range conns {
 			c.Close()
 		}
-		mu.Unlock()
+	}
+	s.Cleanup(func() {
+		arrive()
+		pull()
 		if err := group.Wait(); err != nil {
 			s.Error(err)
 		}
 	})
 	port := listener.Addr().(*net.TCPAddr).Port
-	return fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s sslmode=disable", port, config.User, config.Database), arrive
+	return fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s sslmode=disable", port, config.User, config.Database), arrive, pull
 }
 
 // watched passes on what is asked, and notes when the word comes the second time:
@@ -102,7 +106,7 @@ func (w *watched) Write(p []byte) (int, error) {
 // checks that the job is free then, and that nothing has failed.
 func (s *server) stopsWhileTaking(of setup, word, taken string) {
 	s.Helper()
-	dsn, arrive := s.slowAnswers(word)
+	dsn, arrive, _ := s.slowAnswers(word)
 	of.DSN = dsn
 	w := s.new(of)
 	ctx, stop := context.WithCancel(s.ctx)
@@ -153,4 +157,31 @@ func TestAJobThatIsBeingLockedWhenTheWorkerIsToStopHasNotFailed(t *testing.T) {
 	s := newServer(t, oneStep)
 	s.stopsWhileTaking(s.worker("work", returns(State{"v": 1})), "wed_sql.try_lock",
 		"select exists (select from wed_sql.job_lock where flow = current_schema())")
+}
+
+func TestAWorkerThatIsToStopDoesNotWaitForAServerThatIsAway(t *testing.T) {
+	s := newServer(t, oneStep)
+	running, goOn := make(chan struct{}), make(chan struct{})
+	of := s.leased("work", func(context.Context, *Job) (State, error) {
+		running <- struct{}{}
+		<-goOn
+		return State{"v": 1}, nil
+	})
+	dsn, _, pull := s.slowAnswers("nothing that is ever asked")
+	of.DSN = dsn
+	w := s.new(of)
+	ctx, stop := context.WithCancel(s.ctx)
+	defer stop()
+	defer w.Abort()
+	ended := make(chan error, 1)
+	var group errgroup.Group
+	group.Go(func() error { ended <- w.Run(ctx); return nil })
+	s.exec("insert into wed_flow default values")
+	receive(s, running)
+	pull()
+	stop()
+	close(goOn)
+	if err := receive(s, ended); err != nil {
+		t.Errorf("worker: %v", err)
+	}
 }

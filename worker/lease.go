@@ -184,7 +184,13 @@ func (k *keeper) complete(ctx context.Context, state State) error {
 func (k *keeper) tryComplete(ctx context.Context, state State) (again bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	conn, err := k.duty.conns.get(ctx)
+	// Nothing is to be gained by a connection that comes after the lease.
+	getCtx, cancel := context.WithDeadlineCause(ctx, k.until, ErrLeaseLost)
+	conn, err := k.duty.conns.get(getCtx)
+	if err != nil && getCtx.Err() != nil {
+		err = fmt.Errorf("%w (%w)", context.Cause(getCtx), err)
+	}
+	cancel()
 	if err != nil {
 		return false, err
 	}

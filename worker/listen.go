@@ -14,18 +14,22 @@ import (
 // listen turns notifications into hints for the queues, until ctx ends. One
 // connection listens for all transitions.
 func (w *Worker) listen(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		begin := time.Now()
 		err := w.listenOnce(ctx)
 		w.listening.Store(false)
 		if ctx.Err() != nil {
 			return nil
 		}
+		if time.Since(begin) > dialLimit {
+			failures = 0
+		}
 		w.log.Warn("lost the notifications, will listen again", "error", err)
 		w.direct.distrust()
 		w.brief.distrust()
 		// The dialer waits between failing attempts, but not when each one
-		// connects and breaks at once.
-		if err := sleep(ctx, backoff(dialFirst, dialLimit, 0)); err != nil {
+		// connects and breaks at once, or is refused: a standby does not listen.
+		if err := sleep(ctx, backoff(dialFirst, dialLimit, failures)); err != nil {
 			return nil
 		}
 	}

@@ -536,3 +536,22 @@ func TestFunctionsOfOthersAreNotTakenForThoseOfPostgreSQL(t *testing.T) {
 		stop()
 	}
 }
+
+func TestTextsAreUTF8WhateverTheServerSpeaks(t *testing.T) {
+	s := newServer(t, oneStep)
+	payloads := make(chan string, 1)
+	of := s.worker("work", func(_ context.Context, job *Job) (State, error) {
+		payloads <- string(job.Payload)
+		return State{"v": 1, "note": "Größe"}, nil
+	})
+	of.DSN = s.dsn + " options='-c client_encoding=LATIN1'"
+	s.start(of)
+	s.exec("insert into wed_flow (note) values ('naïf')")
+	if got := receive(s, payloads); !strings.Contains(got, "naïf") {
+		t.Errorf("the payload is %q", got)
+	}
+	s.untilAllFinal()
+	if got := get[string](s, "select note from wed_flow"); got != "Größe" {
+		t.Errorf("written was %q", got)
+	}
+}

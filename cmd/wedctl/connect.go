@@ -42,6 +42,7 @@ func connect(ctx context.Context, dsn, applicationName string) (*pgx.Conn, error
 	if err != nil {
 		return nil, fmt.Errorf("read the connection settings: %w", err)
 	}
+	config.RuntimeParams["client_encoding"] = "UTF8" // pgx does not ask for it, and a database may have another one
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}
