@@ -68,9 +68,26 @@ Example: wedctl flow graph travel --out travel.svg`,
 			if err != nil {
 				return needs(err, rightsOfReader)
 			}
-			return con.writePicture(c.String("out"), format(g))
+			drawing, err := format(g)
+			if err != nil {
+				return err
+			}
+			return con.writePicture(c.String("out"), drawing)
 		},
 	}
+}
+
+// mostArrows is the number of arrows beyond which a graph takes long to draw, and nobody can read it.
+const mostArrows = 1000
+
+func drawGraph(g *flowgraph.Graph) ([]byte, error) {
+	if len(g.Arrows) > mostArrows {
+		return nil, &failure{
+			code: exitFailure, message: fmt.Sprintf("the graph of flow %q is too large to be drawn: it has %d arrows", g.Flow, len(g.Arrows)),
+			hint: "--format dot writes it for other programs; without --all there may be less of it",
+		}
+	}
+	return g.SVG(), nil
 }
 
 // outFlag names the file that a picture goes to.
@@ -79,7 +96,7 @@ func outFlag() cli.Flag {
 }
 
 // graphFormat chooses what a graph is drawn as.
-func graphFormat(format, out string, terminal bool) (func(*flowgraph.Graph) []byte, error) {
+func graphFormat(format, out string, terminal bool) (func(*flowgraph.Graph) ([]byte, error), error) {
 	if format == "" {
 		switch strings.ToLower(filepath.Ext(out)) {
 		case ".dot", ".gv":
@@ -95,11 +112,11 @@ func graphFormat(format, out string, terminal bool) (func(*flowgraph.Graph) []by
 	}
 	switch format {
 	case "svg":
-		return (*flowgraph.Graph).SVG, nil
+		return drawGraph, nil
 	case "dot":
-		return (*flowgraph.Graph).DOT, nil
+		return func(g *flowgraph.Graph) ([]byte, error) { return g.DOT(), nil }, nil
 	case "mermaid":
-		return (*flowgraph.Graph).Mermaid, nil
+		return func(g *flowgraph.Graph) ([]byte, error) { return g.Mermaid(), nil }, nil
 	}
 	return nil, usagef("--format is svg, dot or mermaid, not %q", format)
 }

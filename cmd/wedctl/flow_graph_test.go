@@ -22,9 +22,17 @@ func TestAGraphHasTheFormatThatSuitsWhereItGoes(t *testing.T) {
 		draw, err := graphFormat(c.format, c.out, c.terminal)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
-		} else if got := draw(g); !bytes.HasPrefix(got, []byte(c.begins)) {
+		} else if got, err := draw(g); err != nil || !bytes.HasPrefix(got, []byte(c.begins)) {
 			t.Errorf("%+v: %.20s", c, got)
 		}
+	}
+}
+
+func TestAGraphThatNobodyCouldReadIsNotDrawn(t *testing.T) {
+	g := &flowgraph.Graph{Flow: "f", Arrows: make([]flowgraph.Arrow, mostArrows+1)}
+	_, err := drawGraph(g)
+	if err == nil || !strings.Contains(explain(err).hint, "--format dot") {
+		t.Errorf("it is: %v", err)
 	}
 }
 
