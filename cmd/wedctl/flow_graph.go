@@ -103,6 +103,8 @@ func graphFormat(format, out string, terminal bool) (func(*flowgraph.Graph) ([]b
 			format = "dot"
 		case ".mmd", ".mermaid", ".md":
 			format = "mermaid"
+		case ".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp":
+			return nil, usagef("%s is not drawn: give a file the name .svg, .dot or .mmd, or say --format", out)
 		default:
 			format = "svg"
 			if terminal && out == "" {

@@ -28,6 +28,15 @@ func TestAGraphHasTheFormatThatSuitsWhereItGoes(t *testing.T) {
 	}
 }
 
+func TestAGraphIsNotCalledWhatItIsNot(t *testing.T) {
+	if _, err := graphFormat("", "a.png", false); err == nil || !strings.Contains(err.Error(), "a.png") {
+		t.Errorf("it is: %v", err)
+	}
+	if _, err := graphFormat("svg", "a.png", false); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAGraphThatNobodyCouldReadIsNotDrawn(t *testing.T) {
 	g := &flowgraph.Graph{Flow: "f", Arrows: make([]flowgraph.Arrow, mostArrows+1)}
 	_, err := drawGraph(g)
