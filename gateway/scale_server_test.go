@@ -83,7 +83,7 @@ func (s *server) idler(url string, got *times) (*idler, error) {
 }
 
 func (i *idler) post(path, body string) error {
-	_, err := fmt.Fprintf(i.conn, "POST /v1/flows/%s%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s", i.s.flow, path, len(body), body)
+	_, err := fmt.Fprintf(i.conn, "POST /v1/flows/%s%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", i.s.flow, path, len(body), body)
 	return err
 }
 
@@ -133,7 +133,7 @@ func (i *idler) poll(context.Context) error {
 
 // stream leases by server-sent events, and completes by a client that all share.
 func (i *idler) stream(ctx context.Context, w *worker) error {
-	_, err := fmt.Fprintf(i.conn, "GET /v1/flows/%s/transitions/work/events HTTP/1.1\r\nHost: gateway\r\n\r\n", i.s.flow)
+	_, err := fmt.Fprintf(i.conn, "GET /v1/flows/%s/transitions/work/events HTTP/1.1\r\nHost: localhost\r\n\r\n", i.s.flow)
 	if err != nil {
 		return err
 	}
