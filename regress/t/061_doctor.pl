@@ -23,11 +23,21 @@ sub findings
 	return grep { $_->{check} eq $check && $_->{severity} ne 'ok' } @$all;
 }
 
+# The findings that match, when there are as many as expected: what the engine is at comes and goes.
+sub awaited
+{
+	my ($check, $what, $number) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	my @found;
+	do { @found = grep { $_->{what} =~ $what } findings($check) } until @found == $number || time > $deadline;
+	return @found;
+}
+
 # finds($check, $severity, $what, $mend): expects one finding, and returns how to mend it.
 sub finds
 {
 	my ($check, $severity, $what, $mend) = @_;
-	my @found = grep { $_->{what} =~ $what } findings($check);
+	my @found = awaited($check, $what, 1);
 	is(scalar @found, 1, "$check: $what") or diag(explain([ findings($check) ]));
 	is($found[0]{severity}, $severity, "... as $severity");
 	is($status, $severity eq 'note' ? $status : 1, '... and fails') if $severity ne 'note';
@@ -38,7 +48,7 @@ sub finds
 sub is_well
 {
 	my ($check, $what) = @_;
-	is_deeply([ grep { $_->{what} =~ $what } findings($check) ], [], "$check: mended");
+	is_deeply([ awaited($check, $what, 0) ], [], "$check: mended");
 }
 
 # Nothing is as it should be.
