@@ -79,7 +79,7 @@ class BaseClassTest(unittest.TestCase):
             job.cursor()
 
     def test_the_jobs_transaction_is_ended_by_the_worker_alone(self):
-        transaction = Transaction(None, lambda: None)
+        transaction = Transaction(lambda: None)
         for end in (transaction.commit, transaction.rollback, transaction.close):
             with self.assertRaises(RuntimeError):
                 end()
