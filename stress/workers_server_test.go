@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,12 +164,29 @@ func (f *fleet) start(m *member) {
 // awaitReady waits until a member would take notice of SIGTERM: it has started then.
 func (f *fleet) awaitReady(m *member) {
 	f.Helper()
-	for deadline := time.Now().Add(time.Minute); !catches(m.cmd.Process.Pid, syscall.SIGTERM); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !hasStarted(m.cmd); time.Sleep(time.Millisecond) {
 		f.check()
 		if time.Now().After(deadline) {
 			f.Fatalf("a worker (%s, %s) does not start:\n%s", m.kind.name, m.transition, m.output)
 		}
 	}
+}
+
+// hasStarted reports whether a worker would take notice of SIGTERM. Node.js has a handler of its own from the beginning:
+// there, a worker has one of its own before it connects.
+func hasStarted(cmd *exec.Cmd) bool {
+	if cmd.Args[0] == "node" && !hasSocket(cmd.Process.Pid) {
+		return false
+	}
+	return catches(cmd.Process.Pid, syscall.SIGTERM)
+}
+
+func hasSocket(pid int) bool {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return err == nil && slices.ContainsFunc(files, func(f string) bool {
+		to, err := os.Readlink(f)
+		return err == nil && strings.HasPrefix(to, "socket:")
+	})
 }
 
 // catches reports whether a process has a handler of a signal.

@@ -358,6 +358,13 @@ class Worker {
     return rows[0].attname;
   }
 
+  // A timer of Node.js may be early, by as long as what runs before it has taken.
+  wakeAt(time) {
+    const left = time - Date.now();
+    if (left > 0) setTimeout(() => this.wakeAt(time), left + 1).unref();
+    else this.wake();
+  }
+
   // What becomes of a job that was not completed.
   async settle(client, job, what, key, { outcome, error }) {
     if (job.wrote) await rollBack(client);
@@ -369,7 +376,7 @@ class Worker {
     const { failures } = this.putOff.get(key) || { failures: 0 };
     const pause = outcome === 'soon' ? backoff(10, 1000, failures) : backoff(500, 60000, failures);
     this.putOff.set(key, { until: Date.now() + pause, failures: failures + 1 });
-    setTimeout(() => this.wake(), pause + 1).unref();
+    this.wakeAt(this.putOff.get(key).until);
     if (outcome === 'lost') {
       this.say(what, `lost the connection, will look at it again: ${error.message}`);
       return;

@@ -29,6 +29,7 @@ OUTCOMES = {
 }
 
 MISSING = {'42P01', '3F000'}  # no such table or schema: the flow was dropped
+DROPPED = MISSING | {'XX000'}  # and what PostgreSQL says when that was a moment ago
 
 # What a schema is when it is a flow: nobody but the extension's owner can make it look so.
 FLOWS = """
