@@ -218,7 +218,7 @@ class BaseClass(abc.ABC):
         """Finds out, before anything starts, whether there is something to work for."""
         if not protocol.has_extension(connection):
             raise WorkerError('the extension wed_sql is not installed in this database')
-        flows = self.__look_for_flows(connection)
+        flows = self.__flows_at_the_start(connection)
         if self.__flow is None:
             if not any(protocol.knows(connection, flow, self.__trname) for flow in flows):
                 LOGGER.warning('no flow of this database has a transition %s that this role may perform; waiting for one',
@@ -229,7 +229,7 @@ class BaseClass(abc.ABC):
         elif not protocol.knows(connection, self.__flow, self.__trname):
             raise WorkerError(f'no rule of flow {self.__flow} fires {self.__trname}')
 
-    def __look_for_flows(self, connection: Connection) -> List[str]:
+    def __flows_at_the_start(self, connection: Connection) -> List[str]:
         for attempt in range(10):
             try:
                 return protocol.flows(connection, self.__trname)
