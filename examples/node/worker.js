@@ -417,6 +417,7 @@ async function rollBack(client) {
 }
 
 async function hangUp(client) {
+  if (!client) return; // told to stop before it had connected
   let timer;
   await Promise.race([client.end().catch(() => {}), new Promise((resolve) => { timer = setTimeout(resolve, 1000); })]);
   clearTimeout(timer);
