@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -96,16 +97,9 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	if !bytes.HasPrefix(ask.State, []byte("{")) {
 		return badRequest("state is a JSON object: the attributes to set, and their values.")
 	}
-	h, err := g.handleOf(r, ask.Lckid)
-	if err != nil {
-		return g.forget(ask.Lckid, err)
-	}
-	ctx, cancel := g.detached(r)
-	defer cancel()
-	if err := g.store.complete(ctx, h, ask.State); err != nil {
-		return g.forget(ask.Lckid, err)
-	}
-	return g.settled(w, h, "completed")
+	return g.settle(w, r, ask.Lckid, "completed", func(ctx context.Context, h handle) error {
+		return g.store.complete(ctx, h, ask.State)
+	})
 }
 
 // fail counts a failed attempt.
@@ -117,20 +111,13 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &ask); err != nil {
 		return err
 	}
-	h, err := g.handleOf(r, ask.Lckid)
-	if err != nil {
-		return g.forget(ask.Lckid, err)
-	}
-	ctx, cancel := g.detached(r)
-	defer cancel()
-	noted, err := g.store.fail(ctx, h, clean(ask.Error))
-	if err == nil && !noted {
-		err = gone("Another session has the job, or it is not pending any more.")
-	}
-	if err != nil {
-		return g.forget(ask.Lckid, err)
-	}
-	return g.settled(w, h, "failed")
+	return g.settle(w, r, ask.Lckid, "failed", func(ctx context.Context, h handle) error {
+		noted, err := g.store.fail(ctx, h, clean(ask.Error))
+		if err == nil && !noted {
+			return gone("Another session has the job, or it is not pending any more.")
+		}
+		return err
+	})
 }
 
 // release gives a job back, undone.
@@ -141,23 +128,28 @@ func (g *Gateway) release(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &ask); err != nil {
 		return err
 	}
-	h, err := g.handleOf(r, ask.Lckid)
+	return g.settle(w, r, ask.Lckid, "released", func(ctx context.Context, h handle) error {
+		n, err := g.store.release(ctx, lane{flow: h.flow, role: h.role}, []*Job{{WID: h.wid, TGID: h.tgid, Lckid: h.lckid}})
+		if err == nil && n == 0 {
+			return gone("It is not leased under this lckid.")
+		}
+		return err
+	})
+}
+
+// settle ends a lease, by telling the database what became of the job.
+func (g *Gateway) settle(
+	w http.ResponseWriter, r *http.Request, lckid, outcome string, tell func(context.Context, handle) error,
+) error {
+	h, err := g.handleOf(r, lckid)
 	if err != nil {
-		return g.forget(ask.Lckid, err)
+		return g.forget(lckid, err)
 	}
 	ctx, cancel := g.detached(r)
 	defer cancel()
-	n, err := g.store.release(ctx, lane{flow: h.flow, role: h.role}, []*Job{{WID: h.wid, TGID: h.tgid, Lckid: h.lckid}})
-	if err == nil && n == 0 {
-		err = gone("It is not leased under this lckid.")
+	if err := tell(ctx, h); err != nil {
+		return g.forget(lckid, err)
 	}
-	if err != nil {
-		return g.forget(ask.Lckid, err)
-	}
-	return g.settled(w, h, "released")
-}
-
-func (g *Gateway) settled(w http.ResponseWriter, h handle, outcome string) error {
 	g.streams.settle(h.lckid)
 	g.metrics.settled.WithLabelValues(h.flow, outcome).Inc()
 	return nothing(w)
