@@ -39,7 +39,7 @@ func dropFlow(c *cli.Context, con *console) error {
 		return err
 	}
 	defer hangUp(conn)
-	if err := requireNamed(ctx, conn, name); err != nil {
+	if err := requireFlow(ctx, conn, name); err != nil {
 		return err
 	}
 	counts, err := countFlow(ctx, conn, name)

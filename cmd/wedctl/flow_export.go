@@ -62,24 +62,9 @@ func writeDefinition(con *console, d *definition.Definition, grants bool) error 
 	return writeObject(con.out, d)
 }
 
-// requireNamed fails when there is no flow of this name, whoever may look into it.
-func requireNamed(ctx context.Context, conn *pgx.Conn, flow string) error {
-	if _, err := requireExtension(ctx, conn); err != nil {
-		return err
-	}
-	found, err := definition.Exists(ctx, conn, flow)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return notFound("`wedctl flow list` lists the flows", "there is no flow %q in database %q", flow, conn.Config().Database)
-	}
-	return nil
-}
-
 // readFlow reads the definition of a flow that there has to be, at one moment.
 func readFlow(ctx context.Context, conn *pgx.Conn, flow string) (*definition.Definition, definition.Status, error) {
-	if err := requireNamed(ctx, conn, flow); err != nil {
+	if err := requireFlow(ctx, conn, flow); err != nil {
 		return nil, definition.Status{}, err
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
