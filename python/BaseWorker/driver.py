@@ -73,41 +73,16 @@ def quote_name(parts: Sequence[str]) -> str:
     return '.'.join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
-class Psycopg2Connection:
-    def __init__(self, module: Any, dsn: str) -> None:
-        self._extensions = module.extensions
-        self.raw = module.connect(dsn)
-        self.raw.autocommit = True
-        self.raw.set_client_encoding('UTF8')
-        self.rowcount = -1
+class RawConnection:
+    """What a connection of either driver can do."""
 
-    def execute(self, sql: str) -> List[Row]:
-        with self.raw.cursor() as cursor:
-            cursor.execute(sql)
-            self.rowcount = cursor.rowcount
-            return list(cursor.fetchall()) if cursor.description else []
+    raw: Any
 
     def cursor(self) -> Any:
         return self.raw.cursor()
 
-    def text(self, value: str) -> str:
-        quoted = self._extensions.adapt(value)
-        quoted.prepare(self.raw)
-        literal: str = quoted.getquoted().decode('utf-8')
-        return literal
-
     def name(self, *parts: str) -> str:
         return quote_name(parts)
-
-    def notifications(self) -> List[str]:
-        try:
-            self.raw.poll()
-        except Exception:
-            self.raw.close()  # it does not say so by itself
-            raise
-        arrived = [n.payload for n in self.raw.notifies]
-        self.raw.notifies.clear()
-        return arrived
 
     def fileno(self) -> int:
         fd: int = self.raw.fileno()
@@ -122,6 +97,37 @@ class Psycopg2Connection:
     @property
     def lost(self) -> bool:
         return bool(self.raw.closed)
+
+
+class Psycopg2Connection(RawConnection):
+    def __init__(self, module: Any, dsn: str) -> None:
+        self._extensions = module.extensions
+        self.raw = module.connect(dsn)
+        self.raw.autocommit = True
+        self.raw.set_client_encoding('UTF8')
+        self.rowcount = -1
+
+    def execute(self, sql: str) -> List[Row]:
+        with self.raw.cursor() as cursor:
+            cursor.execute(sql)
+            self.rowcount = cursor.rowcount
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def text(self, value: str) -> str:
+        quoted = self._extensions.adapt(value)
+        quoted.prepare(self.raw)
+        literal: str = quoted.getquoted().decode('utf-8')
+        return literal
+
+    def notifications(self) -> List[str]:
+        try:
+            self.raw.poll()
+        except Exception:
+            self.raw.close()  # it does not say so by itself
+            raise
+        arrived = [n.payload for n in self.raw.notifies]
+        self.raw.notifies.clear()
+        return arrived
 
     @property
     def in_transaction(self) -> bool:
@@ -145,7 +151,7 @@ class Psycopg2:
         return getattr(error, 'pgcode', None) or ''
 
 
-class Psycopg3Connection:
+class Psycopg3Connection(RawConnection):
     def __init__(self, module: Any, dsn: str) -> None:
         self._sql = importlib.import_module('psycopg.sql')
         self._status = importlib.import_module('psycopg.pq').TransactionStatus
@@ -163,15 +169,9 @@ class Psycopg3Connection:
             self.rowcount = cursor.rowcount
             return list(cursor.fetchall()) if cursor.description else []
 
-    def cursor(self) -> Any:
-        return self.raw.cursor()
-
     def text(self, value: str) -> str:
         literal: str = self._sql.Literal(value).as_string(self.raw)
         return literal.strip()
-
-    def name(self, *parts: str) -> str:
-        return quote_name(parts)
 
     def notifications(self) -> List[str]:
         # What came with the results of statements was given to the handler.
@@ -182,20 +182,6 @@ class Psycopg3Connection:
             if notify is None:
                 return arrived
             arrived.append(notify.extra.decode('utf-8', 'replace'))
-
-    def fileno(self) -> int:
-        fd: int = self.raw.fileno()
-        return fd
-
-    def cancel(self) -> None:
-        self.raw.cancel()
-
-    def close(self) -> None:
-        self.raw.close()
-
-    @property
-    def lost(self) -> bool:
-        return bool(self.raw.closed)
 
     @property
     def in_transaction(self) -> bool:

@@ -218,7 +218,7 @@ class BaseClass(abc.ABC):
         """Finds out, before anything starts, whether there is something to work for."""
         if not protocol.has_extension(connection):
             raise WorkerError('the extension wed_sql is not installed in this database')
-        flows = self.__flows_at_the_start(connection)
+        flows = self.__look_for_flows(connection)
         if self.__flow is None:
             if not any(protocol.knows(connection, flow, self.__trname) for flow in flows):
                 LOGGER.warning('no flow of this database has a transition %s that this role may perform; waiting for one',
@@ -228,16 +228,6 @@ class BaseClass(abc.ABC):
                               'see wed_sql.grant_worker')
         elif not protocol.knows(connection, self.__flow, self.__trname):
             raise WorkerError(f'no rule of flow {self.__flow} fires {self.__trname}')
-
-    def __flows_at_the_start(self, connection: Connection) -> List[str]:
-        for attempt in range(10):
-            try:
-                return protocol.flows(connection, self.__trname)
-            except self.__driver.error as error:
-                # one of them was dropped while they were looked at
-                if attempt == 9 or self.__driver.sqlstate(error) not in protocol.DROPPED:
-                    raise
-        return []
 
     def __serve(self, listener: Connection, threads: List[threading.Thread]) -> Connection:
         """Listens, scans and extends leases until all threads have ended. Returns the
@@ -293,9 +283,19 @@ class BaseClass(abc.ABC):
             return
         self.__hints.notified(key)
 
-    def __look_for_flows(self, listener: Connection) -> None:
-        self.__flows = protocol.flows(listener, self.__trname)
+    def __look_for_flows(self, connection: Connection) -> List[str]:
+        attempts = 10
+        while True:
+            try:
+                self.__flows = protocol.flows(connection, self.__trname)
+                break
+            except self.__driver.error as error:
+                # one of them was dropped while they were looked at
+                attempts -= 1
+                if attempts == 0 or self.__driver.sqlstate(error) not in protocol.DROPPED:
+                    raise
         self.__flows_known_until = time.monotonic() + 1
+        return self.__flows
 
     def __read_pool(self, listener: Connection) -> None:
         if self.__hints.take_overflown():
