@@ -48,6 +48,9 @@ open_stage() {
 	as_server=(env -i -C "$stage" HOME="$stage/home" TMPDIR="$stage/tmp" LC_ALL=C.UTF-8 TERM="${TERM:-dumb}"
 		PATH="$stage/root$bindir:/usr/local/bin:/usr/bin:/bin"
 		PGHOST="$stage/socket" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres)
+	# what scripts/sanitize runs it under
+	# shellcheck disable=SC2206 # several of them
+	as_server+=(${WED_SQL_SERVER_PREFIX:-})
 	if ((EUID == 0)); then
 		as_server=(setpriv --reuid="$(server_user)" --regid="$(server_user)" --init-groups -- "${as_server[@]}")
 	fi
@@ -167,6 +170,7 @@ private_install() {
 		}
 	done
 	quietly "$log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
+	[[ -z ${WED_SQL_AFTER_INSTALL:-} ]] || . "$WED_SQL_AFTER_INSTALL"
 	chmod -R a+rX "$stage/root"
 	# tests add versions of the extension
 	chown "$(server_user)" "$stage/root$share/extension"
