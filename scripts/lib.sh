@@ -48,9 +48,6 @@ open_stage() {
 	as_server=(env -i -C "$stage" HOME="$stage/home" TMPDIR="$stage/tmp" LC_ALL=C.UTF-8 TERM="${TERM:-dumb}"
 		PATH="$stage/root$bindir:/usr/local/bin:/usr/bin:/bin"
 		PGHOST="$stage/socket" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres)
-	# what scripts/sanitize runs it under
-	# shellcheck disable=SC2206 # several of them
-	as_server+=(${WED_SQL_SERVER_PREFIX:-})
 	if ((EUID == 0)); then
 		as_server=(setpriv --reuid="$(server_user)" --regid="$(server_user)" --init-groups -- "${as_server[@]}")
 	fi
