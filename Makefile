@@ -3,7 +3,7 @@
 # there is to do.
 
 # What needs no PostgreSQL to begin with, because it installs or finds it.
-WORKFLOW = help deps check demo shell bench lint dist
+WORKFLOW = help deps check demo shell bench lint dist fuzz sanitize
 
 GO = scripts/go
 export PG_CONFIG
@@ -131,6 +131,10 @@ bench:
 	@scripts/bench
 dist:
 	@scripts/dist
+fuzz:
+	@scripts/fuzz
+sanitize:
+	@scripts/sanitize
 
 endif
 
@@ -145,6 +149,8 @@ endif
 #@ make shell           dependencies, build, a private cluster, and a shell in which psql and wedctl reach it
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
 #@ make bench           dependencies, build, the figures of this machine
+#@ make fuzz            each fuzz test for half a minute     (longer: scripts/fuzz 10m)
+#@ make sanitize        tests under AddressSanitizer, valgrind and the race detector (one: scripts/sanitize asan)
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
 #@ make deps            install what Debian has and this machine lacks; the five above do it, too

@@ -82,6 +82,7 @@ end
 $$;
 select count(*) as linked from pg_temp.trace() where state ->> 'n' = '30' and status <> 'E';
 select rolsuper from pg_roles where rolname = 'wed_sql_mallory';
+delete from wed_trig where trname = 'link';
 set client_min_messages = error;
 drop extension if exists dblink cascade;
 reset client_min_messages;
