@@ -16,6 +16,7 @@
 
 #include "access/detoast.h"
 #include "access/transam.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -72,6 +73,41 @@ static bool
 has_other_characters(void)
 {
 	return GetDatabaseEncoding() != PG_UTF8 && GetDatabaseEncoding() != PG_SQL_ASCII;
+}
+
+/*
+ * A message as the engine and its workers, who speak UTF-8, can be told it: what
+ * has no place there is a question mark.
+ */
+char *
+wed_tellable(const char *message)
+{
+	int			encoding = GetDatabaseEncoding();
+	char	   *text = pstrdup(message);
+	int			length = strlen(text);
+	int			room = 16 * length + 32;
+	int			at = 0;
+	unsigned char *converted;
+	Oid			proc;
+
+	if (!has_other_characters() || is_ascii(text))
+		return text;
+	proc = FindDefaultConversionProc(encoding, PG_UTF8);
+	converted = palloc(room);
+	while (OidIsValid(proc) && at < length)
+	{
+		at += pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8, (unsigned char *) text + at, length - at,
+											converted, room, true);
+		if (at < length)
+		{
+			int			n = Min(pg_mblen(text + at), length - at);
+
+			memset(text + at, '?', n);
+			at += n;
+		}
+	}
+	pfree(converted);
+	return text;
 }
 
 static pg_noinline int64

@@ -193,7 +193,7 @@ end_time_limit(void)
 static char *
 clip(const char *message)
 {
-	return pnstrdup(message, pg_mbcliplen(message, strlen(message), MESSAGE_SIZE));
+	return wed_tellable(pnstrdup(message, pg_mbcliplen(message, strlen(message), MESSAGE_SIZE)));
 }
 
 /* Others wait for an action that does not end, though it is cancelled. */

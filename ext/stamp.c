@@ -149,7 +149,7 @@ wed_stamp_make(Oid stamp_type, const WedStamp *stamp)
 	values[STAMP_PENDING] = make_tgids(stamp->pending, stamp->npending);
 	values[STAMP_MATCHED] = make_tgids(stamp->matched, stamp->nmatched);
 	values[STAMP_FINAL] = BoolGetDatum(stamp->final);
-	values[STAMP_ERROR] = stamp->error ? CStringGetTextDatum(stamp->error) : (Datum) 0;
+	values[STAMP_ERROR] = stamp->error ? CStringGetTextDatum(wed_tellable(stamp->error)) : (Datum) 0;
 	nulls[STAMP_ERROR] = stamp->error == NULL;
 	values[STAMP_TRW] = stamp->trw ? CStringGetTextDatum(stamp->trw) : (Datum) 0;
 	nulls[STAMP_TRW] = stamp->trw == NULL;

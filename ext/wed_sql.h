@@ -271,6 +271,7 @@ extern void wed_append_transition(StringInfo buf, const char *trname, int32 tgid
 extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid);
 
 /* printed.c */
+extern char *wed_tellable(const char *message);
 extern int64 wed_state_size(const WedFlow *flow, TupleTableSlot *state, int64 limit);
 
 /* rights.c */

@@ -86,6 +86,15 @@ $node->safe_psql('western', q{insert into travel.wed_flow (a2) values (E'Gr\xf6\
 is(jobs($node, 'western'), '4 tr_a3', 'all others are taken');
 is($node->safe_psql('western', q{select state ->> 'a2' = E'Gr\xf6\xdfe \x80' from travel.wed_trace where wid = 4}), 't', '... as they are');
 
+# nor does an error that a condition makes up get in their way
+$node->safe_psql('western', <<'SQL');
+create function public.say() returns boolean language plpgsql as $$ begin raise exception '%', E'caf\xe9 \x81 au lait'; end $$;
+insert into travel.wed_trig (trname, cpred) values ('say', $$a2 = 'say' and public.say()$$);
+insert into travel.wed_flow (a2) values ('say');
+SQL
+is($node->safe_psql('western', q{select wed_sql.sync() \g /dev/null
+select status, error like E'%caf\xe9 ? au lait%' from travel.wed_trace where state ->> 'a2' = 'say'}), 'E|t', 'an error is told without what UTF-8 has no character for');
+
 is($node->safe_psql('postgres', q{select string_agg(distinct state || coalesce(last_error, ''), ' ') from wed_sql.status}), 'streaming', 'the engine has had no trouble');
 is($node->safe_psql('postgres', 'select pg_postmaster_start_time()'), $started, 'nor has the server');
 

@@ -65,6 +65,7 @@ my %values = (
 	uuid => [ "'00000000-0000-0000-0000-000000000000'" ],
 	_oid => [ "'{}'", "'{0,4294967295}'" ],
 	_char => [ "'{}'", "'{a,null}'" ],
+	_jsonb => [ "'{}'", "'{null}'", q{array['{"n": 1}'::jsonb, '[]', 'null', '{"n": "x"}']}, q{array['{"no": 1}'::jsonb]}, "array[$deep]", q{array[array['{}'::jsonb, '{}']]} ],
 	_tid => [ "'{}'", q{'{"(0,1)","(4294967295,65535)"}'} ],
 	_timestamptz => [ "'{}'", "'{infinity,null}'" ],
 	# rows of tables of the extension: of nulls
