@@ -89,6 +89,8 @@ func FuzzARowIsWhatPglogreplReads(f *testing.F) {
 	f.Add("1", "x\"y", "3", false, true, byte(0))
 	f.Add("9223372036854775807", strings.Repeat("é\n\x01", 40), "-1", true, false, byte('K'))
 	f.Add("-1", "", "NaN", true, true, byte('O'))
+	f.Add("7", "\u2028\x7f\\u0000", "3", false, false, byte('O'))
+	f.Add("7", "x", "3", true, false, byte(0))
 	f.Fuzz(func(t *testing.T, wid, a, n string, null, missing bool, old byte) {
 		values := []*string{&wid, stampOf("0"), &a, &n}
 		if null {
@@ -130,13 +132,13 @@ func FuzzARowIsWhatPglogreplReads(f *testing.F) {
 			return
 		}
 		var state struct {
-			A *string
-			N *int
+			A *string `json:"a1"`
+			N *int    `json:"n"`
 		}
 		if err := json.Unmarshal([]byte(v.State), &state); err != nil {
 			t.Fatalf("%s: %v", v.State, err)
 		}
-		if *state.A != string(want[2].text) || (state.N == nil) != (want[3].kind == datumNull) {
+		if state.A == nil || *state.A != string(want[2].text) || (state.N == nil) != (want[3].kind == datumNull) {
 			t.Fatalf("%s, want %s", v.State, want[2].text)
 		}
 	})
