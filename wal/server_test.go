@@ -2,8 +2,8 @@ package wal
 
 import (
 	"context"
-	"flag"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
