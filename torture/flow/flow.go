@@ -174,3 +174,27 @@ func (d *Definition) Apply(s predicate.State, set map[string]*string) (predicate
 	}
 	return next, nil
 }
+
+// Values are a set of values as JSON has them.
+func (d *Definition) Values(set map[string]*string) map[string]any {
+	values := map[string]any{}
+	for name, text := range set {
+		c := d.Column(name)
+		switch {
+		case c == nil:
+		case text == nil:
+			values[name] = nil
+		case c.Type == predicate.JSON:
+			values[name] = json.RawMessage(*text)
+		case c.Type == predicate.TextArray:
+			v, err := predicate.Parse(c.Type, *text)
+			if err != nil {
+				panic(err) // of the generator
+			}
+			values[name] = v
+		default:
+			values[name] = *text
+		}
+	}
+	return values
+}

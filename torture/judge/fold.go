@@ -49,9 +49,9 @@ type step struct {
 	by     int32 // 0: no rule
 	gaveUp int32 // the rule whose attempts are used up, in a state that says so
 	state  verdict
-	after  []int32         // what is said to pend after it: only to know which clocks had run down
-	fired  func(job) bool  // whether the delay of a job is known to have run down
-	said   func(string)    // of a violation
+	after  []int32        // what is said to pend after it: only to know which clocks had run down
+	fired  func(job) bool // whether the delay of a job is known to have run down
+	said   func(string)   // of a violation
 }
 
 type verdict struct {

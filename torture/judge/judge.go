@@ -3,9 +3,8 @@ package judge
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/wed-sql/wed_sql/torture/flow"
@@ -84,7 +83,8 @@ type Finding struct {
 	Violations []string
 	Judged     int // states
 	Lines      int // that were compared
-	Notify     map[int32]int
+	Notify     map[int32]int  // how often workers must have been told of a rule, at the least
+	Pended     map[int32]bool // rules that pended at some time
 	ByProtocol map[string]int
 	Status     string // of the last state
 	Events     map[string]int
@@ -136,7 +136,7 @@ type trial struct {
 // Judge compares all that there is of an instance. If quiet, the engine is said to have seen all of it.
 func (f *Flow) Judge(of *Instance, quiet bool) Finding {
 	t := &trial{Flow: f, of: of, lines: map[int64]*Line{}, last: -1, writes: map[string][]Write{}}
-	t.found.Notify, t.found.ByProtocol, t.found.Events = map[int32]int{}, map[string]int{}, map[string]int{}
+	t.found.Pended, t.found.Notify, t.found.ByProtocol, t.found.Events = map[int32]bool{}, map[int32]int{}, map[string]int{}, map[string]int{}
 	for _, e := range of.Events {
 		t.found.Events[e.Event]++
 	}
@@ -230,6 +230,9 @@ func (t *trial) state(i *instance, k int) bool {
 	t.found.Judged++
 	t.found.Status = out.status
 	t.compare(k, line, out)
+	for _, tgid := range out.pending {
+		t.found.Pended[tgid] = true
+	}
 	for _, tgid := range out.notify {
 		if line != nil && !line.Healed {
 			t.found.Notify[tgid]++
@@ -417,7 +420,7 @@ func (t *trial) compare(k int, line *Line, want outcome) {
 	if line.Healed && !t.Gaps {
 		t.said(k, "its line is healed, and nothing was lost")
 	}
-	if !sameJSON(line.State, t.of.States[k].State) {
+	if !sameState(t.Definitions[t.of.States[k].Rules], line.State, t.of.States[k].State) {
 		t.said(k, "wed_trace has the state %s, and %s was written", line.State, t.of.States[k].State)
 	}
 	trw := ""
@@ -477,7 +480,7 @@ func (t *trial) leftOver(i *instance) {
 			t.said(last, "job_pool has two jobs of rule %d", j.TGID)
 		case p.clock && !t.delayOver(job{j.TGID, p.since}):
 			t.said(last, "job_pool has a job of rule %d, whose delay is not over", j.TGID)
-		case !p.clock && !sameJSON(j.Payload, t.of.States[p.since].State) && !t.fromClock(j):
+		case !p.clock && !sameState(t.Definitions[t.of.States[p.since].Rules], j.Payload, t.of.States[p.since].State) && !t.fromClock(j):
 			t.said(last, "the job of rule %d has the payload %s, not the state that fired it, %s", j.TGID, j.Payload, t.of.States[p.since].State)
 		}
 		if want := t.transition(t.Definitions[t.of.States[last].Rules], j.TGID); j.Transition != want {
@@ -499,14 +502,15 @@ func (t *trial) fromClock(j Job) bool {
 	})
 }
 
-func sameJSON(a, b json.RawMessage) bool {
-	read := func(data json.RawMessage) (v any) {
-		d := json.NewDecoder(strings.NewReader(string(data)))
-		d.UseNumber()
-		if d.Decode(&v) != nil {
-			return string(data)
-		}
-		return v
+// sameState compares two states as they are written down. What is no state of the definition is the same as nothing else.
+func sameState(d *flow.Definition, a, b json.RawMessage) bool {
+	x, err := d.State(a)
+	if err != nil {
+		return false
 	}
-	return reflect.DeepEqual(read(a), read(b))
+	y, err := d.State(b)
+	if err != nil {
+		return false
+	}
+	return maps.EqualFunc(x, y, predicate.Same)
 }

@@ -83,6 +83,13 @@ func FromJSON(t Type, data json.RawMessage) (Value, error) {
 		root, err := decode(data)
 		return Document{root}, err
 	case TextArray:
+		if strings.HasPrefix(string(data), `"`) { // as its text, as wed_trace has it
+			var text string
+			if err := json.Unmarshal(data, &text); err != nil {
+				return nil, err
+			}
+			return Parse(t, text)
+		}
 		elements := []*string{}
 		err := json.Unmarshal(data, &elements)
 		return elements, err
