@@ -189,6 +189,11 @@ func (w *world) drive(ctx context.Context) error {
 		if err := w.workOff(working); err != nil {
 			return err
 		}
+		for _, d := range w.databases {
+			if err := d.lastWord(working); err != nil {
+				return err
+			}
+		}
 	}
 	stop()
 	if err := group.Wait(); err != nil {

@@ -24,8 +24,9 @@ type State struct {
 	XID   string
 	State json.RawMessage
 	Rules int64 // version of the rules by which it says it was judged
-	Low   int64 // version that was in force before
-	High  int64 // and after
+	Low   int64 // version whose commit had returned before
+	High  int64 // version that could be seen after
+	By    int32 // the rule that it says it is by: used only to tell those apart that might be
 	At    time.Time
 }
 
@@ -194,7 +195,7 @@ func (t *trial) state(i *instance, k int) bool {
 		return true
 	}
 	if s.Rules < s.Low || s.Rules > s.High {
-		t.said(k, "it was judged by version %d of the rules; in force were %d to %d", s.Rules, s.Low, s.High)
+		t.said(k, "it was judged by version %d of the rules; in force were those from %d to %d", s.Rules, s.Low, s.High)
 	}
 	values, err := rules.State(s.State)
 	if err != nil {
@@ -288,7 +289,7 @@ func (t *trial) writer(i *instance, k int, line *Line, values predicate.State, r
 		}
 		st.by = w.TGID
 		if st.by == 0 {
-			st.by = t.anyOf(i, line, st, func(r *flow.Rule) bool { return r.Transition == w.Transition })
+			st.by = t.anyOf(i, st, func(r *flow.Rule) bool { return r.Transition == w.Transition })
 			if st.by == 0 {
 				t.said(k, "it was written by a signal for %q, which was not pending", w.Transition)
 			}
@@ -302,12 +303,13 @@ func (t *trial) writer(i *instance, k int, line *Line, values predicate.State, r
 	if line == nil {
 		return false
 	}
-	t.engine(i, k, line, values, rules, st)
+	t.engine(i, k, line, values, st)
 	return true
 }
 
 // engine finds out what the engine has done, where no worker says that he has written the state.
-func (t *trial) engine(i *instance, k int, line *Line, values predicate.State, rules *flow.Definition, st *step) {
+func (t *trial) engine(i *instance, k int, line *Line, values predicate.State, st *step) {
+	s, rules := &t.of.States[k], st.rules
 	switch {
 	case line.Trw == nil:
 		t.said(k, "nobody has written it, and the history does not say who")
@@ -324,7 +326,11 @@ func (t *trial) engine(i *instance, k int, line *Line, values predicate.State, r
 		}
 	default:
 		t.found.ByProtocol["action"]++
-		st.by = t.anyOf(i, line, st, func(r *flow.Rule) bool {
+		st.fired = func(j job) bool { // an action notes it when it is done
+			delay := t.rule(t.Definitions[t.of.States[j.version].Rules], j.tgid).Delay
+			return t.delayOver(j, s.At) || s.At.Sub(t.of.States[j.version].At) >= delay
+		}
+		st.by = t.anyOf(i, st, func(r *flow.Rule) bool {
 			return r.Transition == *line.Trw && t.didSet(r.TGID, values, st.rules)
 		})
 		if st.by == 0 {
@@ -366,25 +372,16 @@ func (t *trial) didSet(tgid int32, values predicate.State, rules *flow.Definitio
 }
 
 // anyOf is one of the pending rules that fit. If there are several, as those of one transition are when it is signalled, it is
-// one that leads to what the history says.
-func (t *trial) anyOf(i *instance, line *Line, st *step, fits func(*flow.Rule) bool) int32 {
+// the one that the state says.
+func (t *trial) anyOf(i *instance, st *step, fits func(*flow.Rule) bool) int32 {
 	var found []int32
 	for _, tgid := range i.tgids() {
 		if tgid != t.Exception && fits(t.rule(st.rules, tgid)) {
 			found = append(found, tgid)
 		}
 	}
-	for _, tgid := range found {
-		if line == nil || len(found) == 1 {
-			return tgid
-		}
-		wrong := false
-		attempt := *st
-		attempt.by, attempt.said = tgid, func(string) { wrong = true }
-		out := i.clone().next(attempt)
-		if !wrong && slices.Equal(out.pending, line.Pending) && slices.Equal(out.fired, slices.Sorted(slices.Values(line.Trf))) {
-			return tgid
-		}
+	if slices.Contains(found, t.of.States[st.number].By) {
+		return t.of.States[st.number].By
 	}
 	if len(found) > 0 {
 		return found[0]

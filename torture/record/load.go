@@ -76,8 +76,8 @@ func (l *loader) states(ctx context.Context) error {
 	var wid int64
 	var s judge.State
 	var state []byte
-	return l.each(ctx, "select wid, xid, state, rules, low, high, at from torture.state where flow = %[2]s and wid between $1 and $2 order by wid, seq",
-		[]any{&wid, &s.XID, &state, &s.Rules, &s.Low, &s.High, &s.At}, func() {
+	return l.each(ctx, "select wid, xid, state, by_rule, rules, low, high, at from torture.state where flow = %[2]s and wid between $1 and $2 order by wid, seq",
+		[]any{&wid, &s.XID, &state, &s.By, &s.Rules, &s.Low, &s.High, &s.At}, func() {
 			s.State = append(json.RawMessage(nil), state...)
 			l.of(wid).States = append(l.of(wid).States, s)
 		})
