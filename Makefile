@@ -100,6 +100,16 @@ $(ENGINE): $(GO_SOURCES)
 	CGO_ENABLED=1 CC='$(CC)' $(GO) build -trimpath -buildvcs=false -buildmode=c-shared -o $@ ./cgo
 	rm -f $(ENGINE:.so=.h)
 
+# The same with named points at which tests let it die (internal/faultpoint). It is not installed.
+FAULTPOINT_ENGINE = build/faultpoint/$(notdir $(ENGINE))
+$(FAULTPOINT_ENGINE): $(GO_SOURCES)
+	$(MKDIR_P) $(@D)
+	CGO_ENABLED=1 CC='$(CC)' $(GO) build -tags faultpoint -trimpath -buildvcs=false -buildmode=c-shared -o $@ ./cgo
+	rm -f $(FAULTPOINT_ENGINE:.so=.h)
+
+.PHONY: faultpoint
+faultpoint: $(FAULTPOINT_ENGINE)
+
 $(WEDCTL): $(GO_SOURCES)
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./cmd/wedctl
 
