@@ -21,7 +21,7 @@ func clientFaults() []Fault {
 		{Name: "idle session timeout", Weight: 2, Inject: limitTime("idle_session_timeout", "5ms")},
 		{Name: "DDL", Weight: 4, Inject: changeTables},
 		{Name: "long transaction", Weight: 2, Inject: longTransaction},
-		{Name: "100,000 subtransactions", Weight: 1, Inject: hugeTransaction(`
+		{Name: "a hundred thousand subtransactions", Weight: 1, Inject: hugeTransaction(`
 do $$ begin for i in 1 .. 100000 loop
     begin insert into public.wed_sql_fault_scratch (n) values (i); exception when division_by_zero then null; end;
 end loop; end $$`)},
