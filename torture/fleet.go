@@ -78,6 +78,11 @@ func (f *fleet) once(ctx context.Context, m member, nth int, seed uint64) error 
 	}
 	defer stderr.Close()
 	cmd.Stderr = stderr
+	alive, err := cmd.StdinPipe() // whose end it takes for ours
+	if err != nil {
+		return err
+	}
+	defer alive.Close()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is not to get the terminal's signals
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a worker: %w", err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/wed-sql/wed_sql/torture/drive"
 	"github.com/wed-sql/wed_sql/torture/fault"
@@ -70,9 +72,18 @@ flows, changes and faults, and other interleavings.`,
 	}
 }
 
-// work is a process of clients.
+// work is a process of clients. It ends with the one that has started it.
 func work(c *cli.Context) error {
-	return drive.Run(c.Context, drive.Config{DSN: c.String("dsn"), Name: c.String("name"), Seed: c.Uint64("seed"),
+	group, ctx := errgroup.WithContext(c.Context)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group.Go(func() error {
+		defer cancel()
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	})
+	// the one that reads ends with the process
+	return drive.Run(ctx, drive.Config{DSN: c.String("dsn"), Name: c.String("name"), Seed: c.Uint64("seed"),
 		Flows: c.StringSlice("flow"), Roles: c.StringSlice("role"), Most: c.Int("most")}, os.Stderr)
 }
 

@@ -152,7 +152,7 @@ func (r *report) print(w *world) {
 	section("faults survived", append(rows(r.survived), rows(r.skipped)...))
 	section("besides", rows(r.counts))
 	if len(r.violations) > 0 {
-		fmt.Fprintf(out, "\n%d violations:\n  %s\n", len(r.violations), strings.Join(r.violations[:min(len(r.violations), 30)], "\n  "))
+		fmt.Fprintf(out, "\n%d violations:\n  %s\n", len(r.violations), strings.Join(r.violations[:min(len(r.violations), 10)], "\n  "))
 	}
 	fmt.Fprintf(out, "\ntorture: seed %d, %v: %d states of %d instances judged, %d faults survived, %d violations\n", r.plan.seed,
 		time.Since(r.began).Round(time.Second), r.states, r.instances, r.faults(), len(r.violations))

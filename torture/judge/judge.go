@@ -81,8 +81,8 @@ type Instance struct {
 // Finding is what the judge has found out of an instance.
 type Finding struct {
 	Violations []string
-	Judged     int // states
-	Lines      int // that were compared
+	Judged     int            // states
+	Lines      int            // that were compared
 	Notify     map[int32]int  // how often workers must have been told of a rule, at the least
 	Pended     map[int32]bool // rules that pended at some time
 	ByProtocol map[string]int
@@ -209,7 +209,7 @@ func (t *trial) state(i *instance, k int) bool {
 
 	st := step{number: k, at: s.At, rules: rules, state: verdict{judged.Final, judged.Failed, judged.Due}}
 	st.said = func(what string) { t.said(k, "%s", what) }
-	st.fired = t.delayOver
+	st.fired = func(j job) bool { return t.delayOver(j, s.At) }
 	if line != nil {
 		st.after = line.Pending
 	} else {
@@ -225,6 +225,7 @@ func (t *trial) state(i *instance, k int) bool {
 	if line == nil && int64(k) > t.last && i.hasClock() {
 		return false // which of them had run down is not known yet
 	}
+	before := maps.Clone(i.pool)
 	out := i.next(st)
 	t.prior = values
 	t.found.Judged++
@@ -236,6 +237,11 @@ func (t *trial) state(i *instance, k int) bool {
 	for _, tgid := range out.notify {
 		if line != nil && !line.Healed {
 			t.found.Notify[tgid]++
+		}
+	}
+	for tgid, p := range before { // the engine may have read both at once
+		if i.withdrawn[job{tgid, p.since}] && t.found.Notify[tgid] > 0 {
+			t.found.Notify[tgid]--
 		}
 	}
 	return true
@@ -250,10 +256,10 @@ func (i *instance) hasClock() bool {
 	return false
 }
 
-// delayOver says whether a job is known to have been fired after its delay.
-func (t *trial) delayOver(j job) bool {
+// delayOver says whether a job is known to have been fired after its delay, before a time.
+func (t *trial) delayOver(j job, before time.Time) bool {
 	for _, e := range t.of.Events {
-		if e.Event == "timer fired" && e.TGID == j.tgid && e.Version == int64(j.version) {
+		if e.Event == "timer fired" && e.TGID == j.tgid && e.Version == int64(j.version) && !e.At.After(before) {
 			rule := t.rule(t.Definitions[t.of.States[j.version].Rules], j.tgid)
 			if early := rule.Delay - e.At.Sub(t.of.States[j.version].At); early > 0 {
 				t.said(j.version, "the delay of rule %d was over %v too early", j.tgid, early)
@@ -282,7 +288,7 @@ func (t *trial) writer(i *instance, k int, line *Line, values predicate.State, r
 		}
 		st.by = w.TGID
 		if st.by == 0 {
-			st.by = t.anyOf(i, line, rules, func(r *flow.Rule) bool { return r.Transition == w.Transition })
+			st.by = t.anyOf(i, line, st, func(r *flow.Rule) bool { return r.Transition == w.Transition })
 			if st.by == 0 {
 				t.said(k, "it was written by a signal for %q, which was not pending", w.Transition)
 			}
@@ -318,8 +324,8 @@ func (t *trial) engine(i *instance, k int, line *Line, values predicate.State, r
 		}
 	default:
 		t.found.ByProtocol["action"]++
-		st.by = t.anyOf(i, line, rules, func(r *flow.Rule) bool {
-			return r.Transition == *line.Trw && t.didSet(r.TGID, k, values)
+		st.by = t.anyOf(i, line, st, func(r *flow.Rule) bool {
+			return r.Transition == *line.Trw && t.didSet(r.TGID, values, st.rules)
 		})
 		if st.by == 0 {
 			t.said(k, "it was written by %q, says the history, but no worker says so, and no action that was pending does it", *line.Trw)
@@ -341,7 +347,7 @@ func (t *trial) mostAttempts(tgid int32) int {
 }
 
 // didSet says whether an action that the rule has had leads from the state before to these values.
-func (t *trial) didSet(tgid int32, k int, values predicate.State) bool {
+func (t *trial) didSet(tgid int32, values predicate.State, rules *flow.Definition) bool {
 	for _, d := range t.Definitions {
 		for _, r := range d.Rules {
 			if r.TGID != tgid || r.Action == nil {
@@ -351,7 +357,7 @@ func (t *trial) didSet(tgid int32, k int, values predicate.State) bool {
 			for name, text := range r.Action {
 				set[name] = &text
 			}
-			if t.differs(set, values, d) == "" {
+			if t.differs(set, values, rules) == "" {
 				return true
 			}
 		}
@@ -359,18 +365,31 @@ func (t *trial) didSet(tgid int32, k int, values predicate.State) bool {
 	return false
 }
 
-// anyOf is one of the pending rules that fit: that which does not pend any more, if there is one.
-func (t *trial) anyOf(i *instance, line *Line, d *flow.Definition, fits func(*flow.Rule) bool) int32 {
-	var found int32
+// anyOf is one of the pending rules that fit. If there are several, as those of one transition are when it is signalled, it is
+// one that leads to what the history says.
+func (t *trial) anyOf(i *instance, line *Line, st *step, fits func(*flow.Rule) bool) int32 {
+	var found []int32
 	for _, tgid := range i.tgids() {
-		if tgid == t.Exception || !fits(t.rule(d, tgid)) {
-			continue
-		}
-		if found == 0 || line != nil && !slices.Contains(line.Pending, tgid) {
-			found = tgid
+		if tgid != t.Exception && fits(t.rule(st.rules, tgid)) {
+			found = append(found, tgid)
 		}
 	}
-	return found
+	for _, tgid := range found {
+		if line == nil || len(found) == 1 {
+			return tgid
+		}
+		wrong := false
+		attempt := *st
+		attempt.by, attempt.said = tgid, func(string) { wrong = true }
+		out := i.clone().next(attempt)
+		if !wrong && slices.Equal(out.pending, line.Pending) && slices.Equal(out.fired, slices.Sorted(slices.Values(line.Trf))) {
+			return tgid
+		}
+	}
+	if len(found) > 0 {
+		return found[0]
+	}
+	return 0
 }
 
 // checkSet compares a state with what was to be written.
@@ -478,7 +497,7 @@ func (t *trial) leftOver(i *instance) {
 			continue
 		case seen[j.TGID]:
 			t.said(last, "job_pool has two jobs of rule %d", j.TGID)
-		case p.clock && !t.delayOver(job{j.TGID, p.since}):
+		case p.clock && !t.delayOver(job{j.TGID, p.since}, time.Now()):
 			t.said(last, "job_pool has a job of rule %d, whose delay is not over", j.TGID)
 		case !p.clock && !sameState(t.Definitions[t.of.States[p.since].Rules], j.Payload, t.of.States[p.since].State) && !t.fromClock(j):
 			t.said(last, "the job of rule %d has the payload %s, not the state that fired it, %s", j.TGID, j.Payload, t.of.States[p.since].State)

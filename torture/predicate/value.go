@@ -19,7 +19,7 @@ type Document struct{ Root any }
 // State is a state of an instance.
 type State map[string]Value
 
-// Parse reads a value from its text, as PostgreSQL would; of a timestamp it takes RFC 3339 only.
+// Parse reads a value from its text, as PostgreSQL would; of a timestamp it takes RFC 3339 and PostgreSQL's own form only.
 func Parse(t Type, text string) (Value, error) {
 	switch t {
 	case Boolean:
@@ -34,6 +34,9 @@ func Parse(t Type, text string) (Value, error) {
 	case Text:
 		return text, nil
 	case Timestamp:
+		if at, err := time.Parse("2006-01-02 15:04:05.999999-07", text); err == nil {
+			return at, nil // as wed_trace has it
+		}
 		return time.Parse(time.RFC3339Nano, text)
 	case JSON:
 		root, err := decode([]byte(text))
