@@ -137,6 +137,12 @@ func (c *Cluster) ConnString(database string) string {
 	return fmt.Sprintf("host=%s port=5432 user=postgres dbname='%s'", c.current(), strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(database))
 }
 
+// Dir is the directory of the whole cluster.
+func (c *Cluster) Dir() string { return c.config.Dir }
+
+// Bindir is where the server's programs are.
+func (c *Cluster) Bindir() string { return c.config.Bindir }
+
 // Data is the directory with the data of the server that is in use now.
 func (c *Cluster) Data() string { return c.now().data }
 

@@ -73,6 +73,19 @@ func (p Process) Alive() bool {
 	return err == nil && cwd == p.data && born == p.born
 }
 
+// Stopped tells whether it stands still, by a signal.
+func (p Process) Stopped() bool {
+	if !p.Alive() {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+	if err != nil {
+		return false
+	}
+	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(state) > 0 && state[0] == 'T'
+}
+
 // processes is all that runs in the data directory. The server's programs go there, and the engine stays there.
 func (s *server) processes() ([]Process, error) {
 	names, err := filepath.Glob("/proc/[0-9]*")

@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/wed-sql/wed_sql/internal/group"
 )
 
@@ -162,7 +160,7 @@ func (s *server) connString() string {
 }
 
 func (s *server) connect(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.connString())
+	conn, err := connect(ctx, s.connString())
 	if err != nil {
 		return err
 	}
@@ -172,7 +170,7 @@ func (s *server) connect(ctx context.Context) error {
 // query returns what a query finds in database postgres.
 func query[T any](ctx context.Context, s *server, sql string, args ...any) (T, error) {
 	var value T
-	conn, err := pgx.Connect(ctx, s.connString())
+	conn, err := connect(ctx, s.connString())
 	if err != nil {
 		return value, err
 	}

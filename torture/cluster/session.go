@@ -18,9 +18,25 @@ type Session struct {
 // EngineApplication is the name that the engine's own sessions have.
 const EngineApplication = "wed_sql engine"
 
+// Connect opens a session of the superuser, which no settings of roles or databases end.
+func (c *Cluster) Connect(ctx context.Context, database string) (*pgx.Conn, error) {
+	return connect(ctx, c.ConnString(database))
+}
+
+func connect(ctx context.Context, connString string) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(connString)
+	if err != nil {
+		return nil, err
+	}
+	for _, limit := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"} {
+		config.RuntimeParams[limit] = "0"
+	}
+	return pgx.ConnectConfig(ctx, config)
+}
+
 // Sessions is the sessions of clients, without the one that asks.
 func (c *Cluster) Sessions(ctx context.Context) ([]Session, error) {
-	conn, err := pgx.Connect(ctx, c.ConnString("postgres"))
+	conn, err := c.Connect(ctx, "postgres")
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
@@ -35,7 +51,7 @@ func (c *Cluster) Sessions(ctx context.Context) ([]Session, error) {
 
 // EnginePID is what wed_sql.status says, which has to be asked in a database with the extension; 0: none runs.
 func (c *Cluster) EnginePID(ctx context.Context, database string) (int, error) {
-	conn, err := pgx.Connect(ctx, c.ConnString(database))
+	conn, err := c.Connect(ctx, database)
 	if err != nil {
 		return 0, fmt.Errorf("ask for the engine: %w", err)
 	}
@@ -66,7 +82,7 @@ func (c *Cluster) state(ctx context.Context, databases []string, not []int) (str
 		not = []int{} // not null
 	}
 	for _, database := range databases {
-		conn, err := pgx.Connect(ctx, c.ConnString(database))
+		conn, err := c.Connect(ctx, database)
 		if err != nil {
 			return "no session", err
 		}
