@@ -204,10 +204,11 @@ func (d *database) judgeSome(ctx context.Context, conn *pgx.Conn, name string, f
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	f, err := record.LoadFlow(ctx, tx, name, maxStates, d.loses.Load())
+	f, err := record.LoadFlow(ctx, tx, name)
 	if err != nil {
 		return err
 	}
+	f.MaxStates, f.Gaps, f.Clock = maxStates, d.loses.Load(), d.clock.Load()
 	instances, err := record.LoadInstances(ctx, tx, name, from, to)
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 )
 
 // LoadFlow reads what the judge must know of a flow.
-func LoadFlow(ctx context.Context, db Querier, name string, maxStates int, gaps bool) (*judge.Flow, error) {
-	f := &judge.Flow{Definitions: map[int64]*flow.Definition{}, MaxStates: maxStates, Gaps: gaps}
+func LoadFlow(ctx context.Context, db Querier, name string) (*judge.Flow, error) {
+	f := &judge.Flow{Definitions: map[int64]*flow.Definition{}}
 	err := db.QueryRow(ctx, "select excpt_tgid from wed_sql.flow where wed_flow = $1::text::regclass", predicate.QuoteIdent(name)+".wed_flow").Scan(&f.Exception)
 	if err != nil {
 		return nil, fmt.Errorf("read flow %s: %w", name, err)
