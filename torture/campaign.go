@@ -27,6 +27,7 @@ type plan struct {
 	states    int64
 	faults    []fault.Fault
 	pause     time.Duration
+	kills     time.Duration // between two
 	databases int
 	flows     int
 	most      int
@@ -176,6 +177,7 @@ func (w *world) drive(ctx context.Context) error {
 	defer enough()
 	torture, hurting := errgroup.WithContext(hurting)
 	torture.Go(func() error { return w.inject(hurting) })
+	torture.Go(func() error { return w.killWorkers(hurting) })
 	for _, d := range w.databases {
 		if w.changes {
 			torture.Go(func() error { return d.change(hurting) })
@@ -251,6 +253,25 @@ func (w *world) inject(ctx context.Context) error {
 		w.faulting.Unlock()
 		cancel()
 		w.report.fault(f.Name, err)
+	}
+	return nil
+}
+
+// killWorkers kills workers beside whatever else happens.
+func (w *world) killWorkers(ctx context.Context) error {
+	if w.kills <= 0 || len(w.faults) == 0 {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(w.seed, 1<<32))
+	for pause(ctx, w.kills) {
+		p := w.Processes()
+		if len(p) == 0 {
+			continue
+		}
+		w.hurt.Store(true)
+		if p[r.IntN(len(p))].Kill() == nil {
+			w.report.fault("worker killed, beside other faults", nil)
+		}
 	}
 	return nil
 }
