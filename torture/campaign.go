@@ -123,6 +123,7 @@ func (w *world) run(ctx context.Context) error {
 	if err := w.drive(ctx); err != nil {
 		return err
 	}
+	w.report.phase("judging")
 	for _, d := range w.databases {
 		if err := d.judge(ctx); err != nil {
 			return err
@@ -278,6 +279,7 @@ func (w *world) killWorkers(ctx context.Context) error {
 
 // workOff has all instances end: nothing is started, and workers look for final states.
 func (w *world) workOff(ctx context.Context) error {
+	w.report.phase("no more faults; the engine catches up")
 	for _, d := range w.databases {
 		if err := d.catchUp(ctx); err != nil {
 			return err
@@ -286,6 +288,7 @@ func (w *world) workOff(ctx context.Context) error {
 			return err
 		}
 	}
+	w.report.phase("working to the end of all instances")
 	for _, d := range w.databases {
 		if err := d.workOff(ctx); err != nil {
 			return err

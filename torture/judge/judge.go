@@ -89,6 +89,7 @@ type Finding struct {
 	Pended     map[int32]bool // rules that pended at some time
 	ByProtocol map[string]int
 	Status     string // of the last state
+	Unfinished bool   // lines are missing without which it could not be judged to its end
 	Events     map[string]int
 }
 
@@ -153,7 +154,9 @@ func (f *Flow) Judge(of *Instance, quiet bool) Finding {
 			break // it cannot be known who wrote it before the engine has seen it
 		}
 	}
-	if quiet && !complete {
+	if quiet && !complete && t.Gaps {
+		t.found.Unfinished = true
+	} else if quiet && !complete {
 		t.said(len(of.States)-1, "it is not known who wrote a state that was to be seen by now")
 	}
 	if complete {
@@ -212,10 +215,11 @@ func (t *trial) state(i *instance, k int) bool {
 	st := step{number: k, at: s.At, rules: rules, state: verdict{judged.Final, judged.Failed, judged.Due}}
 	st.said = func(what string) { t.said(k, "%s", what) }
 	st.fired = func(j job) bool { return t.delayOver(j, s.At) }
-	if line != nil {
-		st.after = line.Pending
-	} else {
-		st.after = nil
+	st.remains = func(p job) bool {
+		if line == nil {
+			return st.fired(p)
+		}
+		return slices.Contains(line.Pending, p.tgid)
 	}
 	known := t.writer(i, k, line, values, rules, &st)
 	if !known {
@@ -302,9 +306,20 @@ func (t *trial) writer(i *instance, k int, line *Line, values predicate.State, r
 		return true
 	}
 	if line == nil {
-		return false
+		return t.Gaps && t.actionInGap(i, values, st)
 	}
 	t.engine(i, k, line, values, st)
+	return true
+}
+
+// actionInGap finds the action that wrote a state whose line is missing; false if it was none.
+func (t *trial) actionInGap(i *instance, values predicate.State, st *step) bool {
+	by := t.of.States[st.number].By
+	if _, pends := i.pool[by]; !pends || by == t.Exception || !t.didSet(by, values, st.rules) {
+		return false
+	}
+	st.by = by
+	t.found.ByProtocol["action"]++
 	return true
 }
 
@@ -437,7 +452,7 @@ func (t *trial) compare(k int, line *Line, want outcome) {
 	if line.Healed && !t.Gaps {
 		t.said(k, "its line is healed, and nothing was lost")
 	}
-	if !sameState(t.Definitions[t.of.States[k].Rules], line.State, t.of.States[k].State, line.Healed) {
+	if !sameState(t.Definitions[t.of.States[k].Rules], line.State, t.of.States[k].State, t.Gaps) {
 		t.said(k, "wed_trace has the state %s, and %s was written", line.State, t.of.States[k].State)
 	}
 	trw := ""
