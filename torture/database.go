@@ -184,6 +184,9 @@ func (d *database) sample(ctx context.Context) error {
 	for pause(ctx, time.Second) {
 		name := d.flows[time.Now().UnixNano()%int64(len(d.flows))]
 		err := d.with(ctx, func(conn *pgx.Conn) error {
+			if err := d.acknowledged(ctx, conn); err != nil {
+				return err
+			}
 			var top int64
 			if err := conn.QueryRow(ctx, "select coalesce(max(wid), 0) from "+predicate.QuoteIdent(name)+".wed_flow").Scan(&top); err != nil {
 				return err
@@ -194,6 +197,26 @@ func (d *database) sample(ctx context.Context) error {
 			return fmt.Errorf("judge a sample of %s: %w", name, err)
 		}
 	}
+	return nil
+}
+
+// acknowledged looks whether the slot has been told of more than was written: that would be lost.
+func (d *database) acknowledged(ctx context.Context, conn *pgx.Conn) error {
+	var confirmed *string
+	err := conn.QueryRow(ctx, `select max(s.confirmed_flush_lsn)::text from pg_replication_slots s join wed_sql.follower f using (slot_name)
+	                            where s.database = current_database()`).Scan(&confirmed)
+	if err != nil || confirmed == nil {
+		return err
+	}
+	var applied *string
+	var ahead *bool
+	if err := conn.QueryRow(ctx, "select applied_lsn::text, applied_lsn < $1::pg_lsn from wed_sql.follower", *confirmed).Scan(&applied, &ahead); err != nil {
+		return err
+	}
+	if ahead != nil && *ahead {
+		d.report.violation("%s: the slot's position is %s, and only what is before %s has been applied", d.name, *confirmed, *applied)
+	}
+	d.report.add("positions of slots looked at", 1)
 	return nil
 }
 

@@ -66,6 +66,7 @@ type Event struct {
 	TGID    int32
 	Version int64
 	Event   string
+	Held    time.Duration // how long somebody had had the job
 	At      time.Time
 }
 
@@ -142,6 +143,9 @@ func (f *Flow) Judge(of *Instance, quiet bool) Finding {
 	t.found.Pended, t.found.Notify, t.found.ByProtocol, t.found.Events = map[int32]bool{}, map[int32]int{}, map[string]int{}, map[string]int{}
 	for _, e := range of.Events {
 		t.found.Events[e.Event]++
+		if e.Event == "timed out" && !f.Clock && e.Held < t.shortestTimeout(e.TGID) {
+			t.said(int(e.Version), "a transaction with a job of rule %d was ended after %v, before its time was up", e.TGID, e.Held)
+		}
 	}
 	for _, w := range of.Writes {
 		t.writes[w.XID] = append(t.writes[w.XID], w)
@@ -366,6 +370,19 @@ func (t *trial) mostAttempts(tgid int32) int {
 		}
 	}
 	return most
+}
+
+// shortestTimeout is the shortest that a rule has ever had.
+func (t *trial) shortestTimeout(tgid int32) time.Duration {
+	var shortest time.Duration
+	for _, d := range t.Definitions {
+		for _, r := range d.Rules {
+			if r.TGID == tgid && (shortest == 0 || r.Timeout < shortest) {
+				shortest = r.Timeout
+			}
+		}
+	}
+	return shortest
 }
 
 // didSet says whether an action that the rule has had leads from the state before to these values.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -130,8 +131,12 @@ func (l *loader) jobs(ctx context.Context) error {
 func (l *loader) events(ctx context.Context) error {
 	var wid int64
 	var e judge.Event
-	return l.each(ctx, "select wid, coalesce(tgid, 0), coalesce(version, -1), event, at from %[1]s.wed_event where wid between $1 and $2 order by event_id",
-		[]any{&wid, &e.TGID, &e.Version, &e.Event, &e.At}, func() { l.of(wid).Events = append(l.of(wid).Events, e) })
+	var held float64
+	return l.each(ctx, "select wid, coalesce(tgid, 0), coalesce(version, -1), event, coalesce(extract(epoch from held), 0)::float8, at from %[1]s.wed_event where wid between $1 and $2 order by event_id",
+		[]any{&wid, &e.TGID, &e.Version, &e.Event, &held, &e.At}, func() {
+			e.Held = time.Duration(held * float64(time.Second))
+			l.of(wid).Events = append(l.of(wid).Events, e)
+		})
 }
 
 func (l *loader) statuses(ctx context.Context) error {
