@@ -28,6 +28,7 @@ type plan struct {
 	faults    []fault.Fault
 	pause     time.Duration
 	kills     time.Duration // between two
+	patience  time.Duration // the engine has caught up so soon after the last fault
 	databases int
 	flows     int
 	most      int
@@ -43,9 +44,8 @@ type plan struct {
 
 // limits of a run
 const (
-	maxStates   = 40               // of an instance, without an intervention
-	healedAfter = 30 * time.Second // the engine has caught up so soon after the last fault
-	drained     = 5 * time.Minute  // and all is worked to its end
+	maxStates = 40              // of an instance, without an intervention
+	drained   = 5 * time.Minute // and all is worked to its end
 )
 
 // world is a run: what faults are injected into.

@@ -271,7 +271,7 @@ func (d *database) sync(ctx context.Context) error {
 func (d *database) catchUp(ctx context.Context) error {
 	start := time.Now()
 	err := d.sync(ctx)
-	if err == nil && time.Since(start) > healedAfter {
+	if err == nil && time.Since(start) > d.patience {
 		d.report.violation("%s: it took the engine %v to catch up after the last fault", d.name, time.Since(start))
 	}
 	return err
@@ -320,8 +320,8 @@ func (d *database) lastWord(ctx context.Context) error {
 	}
 	select {
 	case <-d.listener.ended:
-	case <-time.After(10 * time.Second):
-		d.report.violation("%s: a notification was not heard within 10 s", d.name)
+	case <-time.After(d.patience):
+		d.report.violation("%s: a notification was not heard within %v", d.name, d.patience)
 	case <-ctx.Done():
 	}
 	return ctx.Err()

@@ -53,6 +53,7 @@ flows, changes and faults, and other interleavings.`,
 			&cli.StringFlag{Name: "faults", Value: "all", Usage: "all, none, or names with commas between them; see --list"},
 			&cli.DurationFlag{Name: "pause", Value: 500 * time.Millisecond, Usage: "between two faults"},
 			&cli.DurationFlag{Name: "kills", Value: 500 * time.Millisecond, Usage: "between two kills of workers, beside other faults; 0: none"},
+			&cli.DurationFlag{Name: "patience", Value: 30 * time.Second, Usage: "the engine must have caught up so soon after the last fault"},
 			&cli.IntFlag{Name: "databases", Value: 2, Usage: "number of databases with flows"},
 			&cli.IntFlag{Name: "flows", Value: 3, Usage: "number of flows in each"},
 			&cli.IntFlag{Name: "most", Value: 150, Usage: "pending jobs of a flow above which no instance is started"},
@@ -118,7 +119,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	return campaign(c.Context, plan{
-		seed: seed, duration: c.Duration("duration"), states: c.Int64("states"), faults: faults, pause: c.Duration("pause"), kills: c.Duration("kills"),
+		seed: seed, duration: c.Duration("duration"), states: c.Int64("states"), faults: faults, pause: c.Duration("pause"), kills: c.Duration("kills"), patience: c.Duration("patience"),
 		databases: c.Int("databases"), flows: c.Int("flows"), most: c.Int("most"), changes: c.Bool("changes"),
 		bindir: c.String("bindir"), keep: keep, self: self, progress: c.Bool("progress"), out: c.App.Writer,
 		again: again(c, seed), cores: runtime.NumCPU(),

@@ -41,9 +41,9 @@ func TestRandomFlowsUnderFire(t *testing.T) {
 	}
 	keep := filepath.Join(t.TempDir(), "evidence")
 	var out bytes.Buffer
-	p := plan{seed: 20260301, duration: 15 * time.Second, faults: faults, pause: 200 * time.Millisecond, kills: time.Second,
+	p := plan{seed: 20260301, duration: 10 * time.Second, faults: faults, pause: 200 * time.Millisecond, kills: time.Second, patience: 2 * time.Minute,
 		databases: 1, flows: 2, most: 40, changes: true, keep: keep, self: self, out: &out,
-		again: "torture --seed 20260301 --duration 15s --databases 1 --flows 2 --most 40 --faults '" + faultsOfCheck + "'"}
+		again: "scripts/torture --seed 20260301 --duration 10s --databases 1 --flows 2 --most 40 --faults '" + faultsOfCheck + "'"}
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	err = campaign(ctx, p)
