@@ -23,8 +23,8 @@ import (
 
 // some are the faults that are tried when nobody asks for others: one of each kind that is different, and short.
 var some = []string{
-	"engine killed", "worker killed", "walsender killed", "postmaster killed", "slot dropped", "disk full", "clock moved",
-	"notification queue full", "savepoints and rollbacks", "prepared transaction",
+	"engine killed", "worker killed", "postmaster killed", "slot dropped", "disk full", "clock moved", "notification queue full",
+	"savepoints and rollbacks",
 	"engine killed: " + faultpoint.SlotCreated, "engine killed: " + faultpoint.TraceWritten, "engine killed: " + faultpoint.BatchCommitted,
 	"engine panics: " + faultpoint.Notified, "engine killed: " + faultpoint.TimerClaimed,
 	"server killed: " + faultpoint.BatchCommitted,
