@@ -139,6 +139,8 @@ shell:
 	@scripts/shell
 bench:
 	@scripts/bench
+torture:
+	@scripts/torture
 safeguards:
 	@scripts/safeguards
 dist:
@@ -158,6 +160,7 @@ endif
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
 #@ make bench           dependencies, build, the figures of this machine
 #@ make safeguards      take each safeguard out in turn, and see that the tests notice
+#@ make torture         random flows under fire, and a judge        (options: scripts/torture --help)
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
-#@ make deps            install what Debian has and this machine lacks; the five above do it, too
+#@ make deps            install what Debian has and this machine lacks; the six above do it, too

@@ -56,6 +56,7 @@ type world struct {
 	rand      *oldrand.Rand
 	report    *report
 	loses     atomic.Bool // a fault was injected that may leave gaps in histories
+	clock     atomic.Bool // one that has moved the server's clock
 	hurt      atomic.Bool // any was
 	faulting  sync.Mutex  // held while one is
 }
@@ -90,10 +91,14 @@ func campaign(ctx context.Context, p plan) (err error) {
 	defer os.RemoveAll(dir)
 	w := &world{plan: p, rand: oldrand.New(oldrand.NewSource(int64(p.seed))), report: newReport(p), fleet: newFleet(p, dir)}
 	fmt.Fprintf(p.out, "torture: seed %d\n", p.seed)
-	w.cluster, err = cluster.Start(ctx, cluster.Config{Dir: filepath.Join(dir, "c"), Bindir: p.bindir, Settings: []string{
-		"max_connections = 200", "max_prepared_transactions = 50", "max_wal_senders = 30", "max_replication_slots = 30",
-		"timezone = 'UTC'", "log_checkpoints = off", "deadlock_timeout = '200ms'",
-	}})
+	home := filepath.Join(dir, "c")
+	equipment, err := fault.Equip(ctx, home, p.bindir)
+	if err != nil {
+		return err
+	}
+	w.cluster, err = cluster.Start(ctx, cluster.Config{Dir: home, Bindir: p.bindir, Env: equipment.Env, Settings: append(equipment.Settings,
+		"max_connections = 150", "max_prepared_transactions = 50", "max_wal_senders = 30", "max_replication_slots = 30",
+		"timezone = 'UTC'", "log_checkpoints = off", "deadlock_timeout = '200ms'")})
 	if err != nil {
 		return err
 	}
@@ -189,6 +194,11 @@ func (w *world) drive(ctx context.Context) error {
 		if err := w.workOff(working); err != nil {
 			return err
 		}
+		for _, d := range w.databases {
+			if err := d.lastWord(working); err != nil {
+				return err
+			}
+		}
 	}
 	stop()
 	if err := group.Wait(); err != nil {
@@ -230,6 +240,9 @@ func (w *world) inject(ctx context.Context) error {
 		w.hurt.Store(true)
 		if f.Loses {
 			w.loses.Store(true)
+		}
+		if f.Clock {
+			w.clock.Store(true)
 		}
 		// One that has begun is healed, also when the time is over.
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)

@@ -146,6 +146,9 @@ func (d *database) changeOne(ctx context.Context, conn *pgx.Conn, name string, n
 		return err
 	}
 	d.report.add("definitions: "+what, 1)
+	if err := record.Acknowledge(ctx, conn, to); err != nil {
+		return err
+	}
 	return d.examine(ctx, conn, to, 5)
 }
 
@@ -201,10 +204,11 @@ func (d *database) judgeSome(ctx context.Context, conn *pgx.Conn, name string, f
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	f, err := record.LoadFlow(ctx, tx, name, maxStates, d.loses.Load())
+	f, err := record.LoadFlow(ctx, tx, name)
 	if err != nil {
 		return err
 	}
+	f.MaxStates, f.Gaps, f.Clock = maxStates, d.loses.Load(), d.clock.Load()
 	instances, err := record.LoadInstances(ctx, tx, name, from, to)
 	if err != nil {
 		return err
@@ -281,6 +285,23 @@ func (d *database) workOff(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// lastWord waits until all that was notified has been heard.
+func (d *database) lastWord(ctx context.Context) error {
+	if err := d.sync(ctx); err != nil {
+		return err
+	}
+	if err := d.execute(ctx, "notify "+lastWord); err != nil {
+		return err
+	}
+	select {
+	case <-d.listener.ended:
+	case <-time.After(10 * time.Second):
+		d.report.violation("%s: a notification was not heard within 10 s", d.name)
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // judge judges all that there is.

@@ -89,7 +89,7 @@ func work(c *cli.Context) error {
 
 func run(c *cli.Context) error {
 	if c.Bool("list") {
-		for _, f := range allFaults() {
+		for _, f := range fault.All() {
 			fmt.Fprintln(c.App.Writer, f.Name)
 		}
 		return nil
@@ -137,7 +137,7 @@ func again(c *cli.Context, seed uint64) string {
 
 // chosen are the faults by name.
 func chosen(names string) ([]fault.Fault, error) {
-	all := allFaults()
+	all := fault.All()
 	switch names {
 	case "all":
 		return all, nil

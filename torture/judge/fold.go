@@ -5,7 +5,6 @@ package judge
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -129,12 +128,6 @@ func (i *instance) next(s step) outcome {
 	slices.Sort(out.fired)
 	out.pending = i.tgids()
 	return out
-}
-
-func (i *instance) clone() *instance {
-	c := *i
-	c.pool, c.withdrawn = maps.Clone(i.pool), maps.Clone(i.withdrawn)
-	return &c
 }
 
 func (i *instance) tgids() []int32 {

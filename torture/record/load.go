@@ -13,8 +13,8 @@ import (
 )
 
 // LoadFlow reads what the judge must know of a flow.
-func LoadFlow(ctx context.Context, db Querier, name string, maxStates int, gaps bool) (*judge.Flow, error) {
-	f := &judge.Flow{Definitions: map[int64]*flow.Definition{}, MaxStates: maxStates, Gaps: gaps}
+func LoadFlow(ctx context.Context, db Querier, name string) (*judge.Flow, error) {
+	f := &judge.Flow{Definitions: map[int64]*flow.Definition{}}
 	err := db.QueryRow(ctx, "select excpt_tgid from wed_sql.flow where wed_flow = $1::text::regclass", predicate.QuoteIdent(name)+".wed_flow").Scan(&f.Exception)
 	if err != nil {
 		return nil, fmt.Errorf("read flow %s: %w", name, err)
@@ -76,8 +76,8 @@ func (l *loader) states(ctx context.Context) error {
 	var wid int64
 	var s judge.State
 	var state []byte
-	return l.each(ctx, "select wid, xid, state, rules, low, high, at from torture.state where flow = %[2]s and wid between $1 and $2 order by wid, seq",
-		[]any{&wid, &s.XID, &state, &s.Rules, &s.Low, &s.High, &s.At}, func() {
+	return l.each(ctx, "select wid, xid, state, by_rule, rules, low, high, at from torture.state where flow = %[2]s and wid between $1 and $2 order by wid, seq",
+		[]any{&wid, &s.XID, &state, &s.By, &s.Rules, &s.Low, &s.High, &s.At}, func() {
 			s.State = append(json.RawMessage(nil), state...)
 			l.of(wid).States = append(l.of(wid).States, s)
 		})

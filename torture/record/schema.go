@@ -17,14 +17,15 @@ import (
 // Schema is where all of it is, in each database.
 const Schema = "torture"
 
-// The trigger before the guard notes the rules in force, the one behind it the state. Rows of an instance come in the order
+// The trigger before the guard notes the rules whose commit had returned, the one behind it the state, and the rules that could
+// be seen. Rows of an instance come in the order
 // of its states, for each is written while the instance is locked.
 const schema = `
 create schema torture;
 create table torture.state (
     seq bigint generated always as identity primary key,
     flow text not null, wid bigint not null, xid text not null default pg_current_xact_id()::text,
-    state jsonb not null, rules bigint not null, low bigint not null, high bigint not null,
+    state jsonb not null, by_rule integer not null, rules bigint not null, low bigint not null, high bigint not null,
     at timestamptz not null default clock_timestamp());
 create index on torture.state (flow, wid, seq);
 create table torture.written (
@@ -35,6 +36,7 @@ create table torture.written (
 create index on torture.written (flow, wid, n);
 create table torture.unresolved (id text primary key, protocol text not null);
 create table torture.definition (flow text not null, version bigint not null, body jsonb not null, change text not null, primary key (flow, version));
+create table torture.acknowledged (flow text not null, version bigint not null, primary key (flow, version));
 create table torture.mood (drain boolean not null);
 insert into torture.mood values (false);
 create table torture.violation (what text not null, at timestamptz not null default clock_timestamp());
@@ -49,15 +51,15 @@ end $$;
 create function torture.before_state() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
-    perform set_config('torture.low', torture.rules_in_force(tg_relid)::text, true);
+    perform set_config('torture.low', (select coalesce(max(version), 0)::text from torture.acknowledged where flow = tg_table_schema), true);
     return new;
 end $$;
 
 create function torture.after_state() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp set timezone = 'UTC' as $$
 begin
-    insert into torture.state (flow, wid, state, rules, low, high)
-    values (tg_table_schema, new.wid, to_jsonb(new) - 'wid' - '_stamp', (new._stamp).rules,
+    insert into torture.state (flow, wid, state, by_rule, rules, low, high)
+    values (tg_table_schema, new.wid, to_jsonb(new) - 'wid' - '_stamp', coalesce((new._stamp).written_by, 0), (new._stamp).rules,
             current_setting('torture.low')::bigint, torture.rules_in_force(tg_relid));
     return null;
 end $$;
@@ -104,6 +106,12 @@ func Define(ctx context.Context, db Querier, d *flow.Definition, change string) 
 		return fmt.Errorf("note the definition of %s: %w", d.Flow, err)
 	}
 	return nil
+}
+
+// Acknowledge is to be called when the commit of a definition has returned: from then on it is in force.
+func Acknowledge(ctx context.Context, db Querier, d *flow.Definition) error {
+	_, err := db.Exec(ctx, "insert into torture.acknowledged values ($1, $2)", d.Flow, d.Version)
+	return err
 }
 
 // Latest is the definition of a flow that was committed last.
