@@ -27,6 +27,7 @@ type plan struct {
 	states    int64
 	faults    []fault.Fault
 	pause     time.Duration
+	kills     time.Duration // between two
 	databases int
 	flows     int
 	most      int
@@ -122,6 +123,7 @@ func (w *world) run(ctx context.Context) error {
 	if err := w.drive(ctx); err != nil {
 		return err
 	}
+	w.report.phase("judging")
 	for _, d := range w.databases {
 		if err := d.judge(ctx); err != nil {
 			return err
@@ -176,6 +178,7 @@ func (w *world) drive(ctx context.Context) error {
 	defer enough()
 	torture, hurting := errgroup.WithContext(hurting)
 	torture.Go(func() error { return w.inject(hurting) })
+	torture.Go(func() error { return w.killWorkers(hurting) })
 	for _, d := range w.databases {
 		if w.changes {
 			torture.Go(func() error { return d.change(hurting) })
@@ -255,8 +258,28 @@ func (w *world) inject(ctx context.Context) error {
 	return nil
 }
 
+// killWorkers kills workers beside whatever else happens.
+func (w *world) killWorkers(ctx context.Context) error {
+	if w.kills <= 0 || len(w.faults) == 0 {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(w.seed, 1<<32))
+	for pause(ctx, w.kills) {
+		p := w.Processes()
+		if len(p) == 0 {
+			continue
+		}
+		w.hurt.Store(true)
+		if p[r.IntN(len(p))].Kill() == nil {
+			w.report.fault("worker killed, beside other faults", nil)
+		}
+	}
+	return nil
+}
+
 // workOff has all instances end: nothing is started, and workers look for final states.
 func (w *world) workOff(ctx context.Context) error {
+	w.report.phase("no more faults; the engine catches up")
 	for _, d := range w.databases {
 		if err := d.catchUp(ctx); err != nil {
 			return err
@@ -265,6 +288,7 @@ func (w *world) workOff(ctx context.Context) error {
 			return err
 		}
 	}
+	w.report.phase("working to the end of all instances")
 	for _, d := range w.databases {
 		if err := d.workOff(ctx); err != nil {
 			return err

@@ -52,6 +52,7 @@ flows, changes and faults, and other interleavings.`,
 			&cli.Int64Flag{Name: "states", Usage: "drive it until so many states are written, however long that takes"},
 			&cli.StringFlag{Name: "faults", Value: "all", Usage: "all, none, or names with commas between them; see --list"},
 			&cli.DurationFlag{Name: "pause", Value: 500 * time.Millisecond, Usage: "between two faults"},
+			&cli.DurationFlag{Name: "kills", Value: 500 * time.Millisecond, Usage: "between two kills of workers, beside other faults; 0: none"},
 			&cli.IntFlag{Name: "databases", Value: 2, Usage: "number of databases with flows"},
 			&cli.IntFlag{Name: "flows", Value: 3, Usage: "number of flows in each"},
 			&cli.IntFlag{Name: "most", Value: 150, Usage: "pending jobs of a flow above which no instance is started"},
@@ -117,7 +118,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	return campaign(c.Context, plan{
-		seed: seed, duration: c.Duration("duration"), states: c.Int64("states"), faults: faults, pause: c.Duration("pause"),
+		seed: seed, duration: c.Duration("duration"), states: c.Int64("states"), faults: faults, pause: c.Duration("pause"), kills: c.Duration("kills"),
 		databases: c.Int("databases"), flows: c.Int("flows"), most: c.Int("most"), changes: c.Bool("changes"),
 		bindir: c.String("bindir"), keep: keep, self: self, progress: c.Bool("progress"), out: c.App.Writer,
 		again: again(c, seed), cores: runtime.NumCPU(),
@@ -127,7 +128,7 @@ func run(c *cli.Context) error {
 // again is the command that does the same once more.
 func again(c *cli.Context, seed uint64) string {
 	command := fmt.Sprintf("torture --seed %d", seed)
-	for _, name := range []string{"duration", "states", "faults", "pause", "databases", "flows", "most", "changes"} {
+	for _, name := range []string{"duration", "states", "faults", "pause", "kills", "databases", "flows", "most", "changes"} {
 		if c.IsSet(name) {
 			command += fmt.Sprintf(" --%s=%v", name, c.Value(name))
 		}

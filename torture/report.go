@@ -73,7 +73,7 @@ func (r *report) about(flow string, wid int64, f *judge.Flow, i *judge.Instance,
 	key := fmt.Sprintf("%s, instance %d", flow, wid)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.histories[key] != "" || len(r.histories) >= 20 {
+	if r.histories[key] != "" || len(r.histories) >= 60 {
 		return
 	}
 	history, err := json.MarshalIndent(map[string]any{"instance": i, "definitions": definitions(f, i)}, "", " ")
@@ -106,11 +106,21 @@ func (r *report) found(f judge.Finding) {
 	r.states += f.Judged
 	r.lines += f.Lines
 	r.statuses[f.Status]++
+	if f.Unfinished {
+		r.counts["instances that were not judged to their end, for lines are missing"]++
+	}
 	for protocol, n := range f.ByProtocol {
 		r.protocols[protocol] += n
 	}
 	for event, n := range f.Events {
 		r.counts["events: "+event] += int64(n)
+	}
+}
+
+// phase tells what begins.
+func (r *report) phase(what string) {
+	if r.plan.progress {
+		fmt.Fprintf(r.plan.out, "%4.0f s: %s\n", time.Since(r.began).Seconds(), what)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // samples is how many states a condition is tried on before it is taken.
-const samples = 300
+const samples = 150
 
 // names of attributes, for those who quote too little
 var strange = []string{"Größe", "order", "two words", `say "hi"`, "wid_"}

@@ -81,6 +81,17 @@ func (d *Definition) Transitions() []string {
 	return names
 }
 
+// Only is the definition with those columns alone that a JSON object has.
+func (d *Definition) Only(object []byte) *Definition {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil {
+		return d
+	}
+	c := d.Clone()
+	c.Columns = slices.DeleteFunc(c.Columns, func(c Column) bool { _, has := fields[c.Name]; return !has })
+	return c
+}
+
 // State reads a state from a JSON object that has each attribute.
 func (d *Definition) State(object []byte) (predicate.State, error) {
 	var fields map[string]json.RawMessage

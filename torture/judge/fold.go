@@ -49,9 +49,10 @@ type step struct {
 	by     int32 // 0: no rule
 	gaveUp int32 // the rule whose attempts are used up, in a state that says so
 	state  verdict
-	after  []int32        // what is said to pend after it: only to know which clocks had run down
-	fired  func(job) bool // whether the delay of a job is known to have run down
-	said   func(string)   // of a violation
+	// remains says whether a job is said to pend after it: only to know which clocks had run down.
+	remains func(job) bool
+	fired   func(job) bool // whether the delay of a job is known to have run down
+	said    func(string)   // of a violation
 }
 
 type verdict struct {
@@ -179,7 +180,7 @@ func (i *instance) withdrawUnlessDue(s step, tgid int32) {
 	if !p.clock {
 		return
 	}
-	if !slices.Contains(s.after, tgid) {
+	if !s.remains(job{tgid, p.since}) {
 		i.withdraw(tgid)
 		return
 	}

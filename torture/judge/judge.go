@@ -89,6 +89,7 @@ type Finding struct {
 	Pended     map[int32]bool // rules that pended at some time
 	ByProtocol map[string]int
 	Status     string // of the last state
+	Unfinished bool   // lines are missing without which it could not be judged to its end
 	Events     map[string]int
 }
 
@@ -153,7 +154,9 @@ func (f *Flow) Judge(of *Instance, quiet bool) Finding {
 			break // it cannot be known who wrote it before the engine has seen it
 		}
 	}
-	if quiet && !complete {
+	if quiet && !complete && t.Gaps {
+		t.found.Unfinished = true
+	} else if quiet && !complete {
 		t.said(len(of.States)-1, "it is not known who wrote a state that was to be seen by now")
 	}
 	if complete {
@@ -212,10 +215,11 @@ func (t *trial) state(i *instance, k int) bool {
 	st := step{number: k, at: s.At, rules: rules, state: verdict{judged.Final, judged.Failed, judged.Due}}
 	st.said = func(what string) { t.said(k, "%s", what) }
 	st.fired = func(j job) bool { return t.delayOver(j, s.At) }
-	if line != nil {
-		st.after = line.Pending
-	} else {
-		st.after = nil
+	st.remains = func(p job) bool {
+		if line == nil {
+			return st.fired(p)
+		}
+		return slices.Contains(line.Pending, p.tgid)
 	}
 	known := t.writer(i, k, line, values, rules, &st)
 	if !known {
@@ -302,9 +306,20 @@ func (t *trial) writer(i *instance, k int, line *Line, values predicate.State, r
 		return true
 	}
 	if line == nil {
-		return false
+		return t.Gaps && t.actionInGap(i, values, st)
 	}
 	t.engine(i, k, line, values, st)
+	return true
+}
+
+// actionInGap finds the action that wrote a state whose line is missing; false if it was none.
+func (t *trial) actionInGap(i *instance, values predicate.State, st *step) bool {
+	by := t.of.States[st.number].By
+	if _, pends := i.pool[by]; !pends || by == t.Exception || !t.didSet(by, values, st.rules) {
+		return false
+	}
+	st.by = by
+	t.found.ByProtocol["action"]++
 	return true
 }
 
@@ -437,7 +452,7 @@ func (t *trial) compare(k int, line *Line, want outcome) {
 	if line.Healed && !t.Gaps {
 		t.said(k, "its line is healed, and nothing was lost")
 	}
-	if !sameState(t.Definitions[t.of.States[k].Rules], line.State, t.of.States[k].State) {
+	if !sameState(t.Definitions[t.of.States[k].Rules], line.State, t.of.States[k].State, t.Gaps) {
 		t.said(k, "wed_trace has the state %s, and %s was written", line.State, t.of.States[k].State)
 	}
 	trw := ""
@@ -497,7 +512,7 @@ func (t *trial) leftOver(i *instance) {
 			t.said(last, "job_pool has two jobs of rule %d", j.TGID)
 		case p.clock && !t.delayOver(job{j.TGID, p.since}, time.Now()):
 			t.said(last, "job_pool has a job of rule %d, whose delay is not over", j.TGID)
-		case !p.clock && !sameState(t.Definitions[t.of.States[p.since].Rules], j.Payload, t.of.States[p.since].State) && !t.fromClock(j):
+		case !p.clock && !sameState(t.Definitions[t.of.States[p.since].Rules], j.Payload, t.of.States[p.since].State, t.Gaps) && !t.fromClock(j):
 			t.said(last, "the job of rule %d has the payload %s, not the state that fired it, %s", j.TGID, j.Payload, t.of.States[p.since].State)
 		}
 		if want := t.transition(t.Definitions[t.of.States[last].Rules], j.TGID); j.Transition != want {
@@ -519,8 +534,13 @@ func (t *trial) fromClock(j Job) bool {
 	})
 }
 
-// sameState compares two states as they are written down. What is no state of the definition is the same as nothing else.
-func sameState(d *flow.Definition, a, b json.RawMessage) bool {
+// sameState compares two states as they are written down. What is no state of the definition is the same as nothing else;
+// but what was healed was read later, and may have other attributes besides.
+func sameState(d *flow.Definition, a, b json.RawMessage, healed bool) bool {
+	if healed {
+		a, b = common(a, b), common(b, a)
+		d = d.Only(b)
+	}
 	x, err := d.State(a)
 	if err != nil {
 		return false
@@ -530,4 +550,18 @@ func sameState(d *flow.Definition, a, b json.RawMessage) bool {
 		return false
 	}
 	return maps.EqualFunc(x, y, predicate.Same)
+}
+
+// common is what an object has in common with another one.
+func common(object, other json.RawMessage) json.RawMessage {
+	var fields, others map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil || json.Unmarshal(other, &others) != nil {
+		return object
+	}
+	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { _, has := others[name]; return !has })
+	rest, err := json.Marshal(fields)
+	if err != nil {
+		return object
+	}
+	return rest
 }
