@@ -64,7 +64,8 @@ func (c *Cluster) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.run(ctx, "initdb", "--pgdata="+s.data, "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"); err != nil {
+	err = s.run(ctx, "initdb", "--pgdata="+s.data, "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
+	if err != nil {
 		return err
 	}
 	if err := s.configure(append(necessary(), c.config.Settings...)...); err != nil {
@@ -134,7 +135,8 @@ func (c *Cluster) now() *server {
 
 // ConnString is how the superuser reaches a database, whichever server is the one to use.
 func (c *Cluster) ConnString(database string) string {
-	return fmt.Sprintf("host=%s port=5432 user=postgres dbname='%s'", c.current(), strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(database))
+	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(database)
+	return fmt.Sprintf("host=%s port=5432 user=postgres dbname='%s'", c.current(), quoted)
 }
 
 // Dir is the directory of the whole cluster.

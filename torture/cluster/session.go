@@ -41,8 +41,8 @@ func (c *Cluster) Sessions(ctx context.Context) ([]Session, error) {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	rows, err := conn.Query(ctx, `select pid, coalesce(application_name, ''), coalesce(datname, ''), coalesce(state, '') from pg_stat_activity
-		where backend_type = 'client backend' and pid <> pg_backend_pid()`)
+	rows, err := conn.Query(ctx, `select pid, coalesce(application_name, ''), coalesce(datname, ''), coalesce(state, '')
+		from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()`)
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
@@ -87,8 +87,10 @@ func (c *Cluster) state(ctx context.Context, databases []string, not []int) (str
 			return "no session", err
 		}
 		var missing string
-		err = conn.QueryRow(ctx, `select coalesce((select case when engine_pid = any($1) then 'the old engine' when state = 'streaming' then ''
-				else state || coalesce(': ' || last_error, '') end from wed_sql.status where datname = current_database()), 'unknown')`, not).Scan(&missing)
+		err = conn.QueryRow(ctx, `select coalesce((
+			select case when engine_pid = any($1) then 'the old engine' when state = 'streaming' then ''
+			            else state || coalesce(': ' || last_error, '') end
+			  from wed_sql.status where datname = current_database()), 'unknown')`, not).Scan(&missing)
 		_ = conn.Close(ctx)
 		if err != nil || missing != "" {
 			return fmt.Sprintf("database %s: %s", database, missing), err

@@ -39,8 +39,8 @@ func (c *Cluster) hasStandby() bool {
 // follow makes it a standby of another server, and starts it.
 func (s *server) follow(ctx context.Context, primary *server) error {
 	conninfo := primary.connString() + " application_name=" + standbyName
-	if err := s.run(ctx, "pg_basebackup", "--pgdata="+s.data, "--dbname="+conninfo, "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
-		"--wal-method=stream"); err != nil {
+	if err := s.run(ctx, "pg_basebackup", "--pgdata="+s.data, "--dbname="+conninfo, "--write-recovery-conf", "--checkpoint=fast",
+		"--no-sync", "--wal-method=stream"); err != nil {
 		return err
 	}
 	if err := s.configure("synchronous_standby_names = ''", "hot_standby = on"); err != nil {
@@ -60,7 +60,8 @@ func (c *Cluster) Synchronous(ctx context.Context, wanted bool) error {
 		return fmt.Errorf("set synchronous_standby_names: %w", err)
 	}
 	for {
-		state, err := query[string](ctx, primary, "select coalesce(max(sync_state), '') from pg_stat_replication where application_name = $1", standbyName)
+		state, err := query[string](ctx, primary,
+			"select coalesce(max(sync_state), '') from pg_stat_replication where application_name = $1", standbyName)
 		if err == nil && (state == "sync") == wanted {
 			return nil
 		}

@@ -50,7 +50,8 @@ func Equip(ctx context.Context, dir, bindir string) (Equipment, error) {
 	if err := os.WriteFile(source, preload, 0o600); err != nil {
 		return e, fmt.Errorf("equip a cluster: %w", err)
 	}
-	if out, err := exec.CommandContext(ctx, compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
+	compile := exec.CommandContext(ctx, compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl")
+	if out, err := compile.CombinedOutput(); err != nil {
 		return e, fmt.Errorf("compile what is loaded before all others: %w\n%s", err, out)
 	}
 	if err := os.WriteFile(switchesPath(dir), make([]byte, 3*8), 0o600); err != nil {

@@ -23,9 +23,10 @@ import (
 
 // some are the faults that are tried when nobody asks for others: one of each kind that is different, and short.
 var some = []string{
-	"engine killed", "worker killed", "walsender killed", "postmaster killed", "slot dropped", "disk full", "clock moved",
-	"notification queue full", "savepoints and rollbacks", "prepared transaction",
-	"engine killed: " + faultpoint.SlotCreated, "engine killed: " + faultpoint.TraceWritten, "engine killed: " + faultpoint.BatchCommitted,
+	"engine killed", "worker killed", "postmaster killed", "slot dropped", "disk full", "clock moved", "notification queue full",
+	"savepoints and rollbacks",
+	"engine killed: " + faultpoint.SlotCreated, "engine killed: " + faultpoint.TraceWritten,
+	"engine killed: " + faultpoint.BatchCommitted,
 	"engine panics: " + faultpoint.Notified, "engine killed: " + faultpoint.TimerClaimed,
 	"server killed: " + faultpoint.BatchCommitted,
 }
@@ -78,7 +79,8 @@ func newWorld(ctx context.Context, t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, Bindir: bindir, Settings: append(equipment.Settings, "max_connections = 30"), Env: equipment.Env})
+	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, Bindir: bindir, Env: equipment.Env,
+		Settings: append(equipment.Settings, "max_connections = 30")})
 	if err != nil {
 		t.Fatal(err)
 	}

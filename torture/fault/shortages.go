@@ -52,8 +52,9 @@ func fillDisk(ctx context.Context, w World) error {
 		return err
 	}
 	// Something that must grow, if nothing else does. What becomes of it, is the fault.
-	_ = execute(ctx, w, "postgres", "create table public.wed_sql_fault_growth as select repeat('x', 500) as x from generate_series(1, 1000)",
-		"select pg_logical_emit_message(false, 'fault', 'a new segment'), pg_switch_wal()")
+	_ = execute(ctx, w, "postgres",
+		"create table public.wed_sql_fault_growth as select repeat('x', 500) as x from generate_series(1, 1000)",
+		newSegment)
 	err = rest(ctx, between(w, 100*time.Millisecond, 3*time.Second))
 	if err := errors.Join(err, s.full(false)); err != nil {
 		return err
@@ -81,7 +82,8 @@ func fillDisk(ctx context.Context, w World) error {
 // engine does not take; and has the engine look for some.
 func exhaustConnections(ctx context.Context, w World) (err error) {
 	const role = "wed_sql_fault_crowd"
-	if err := execute(ctx, w, "postgres", "do $$ begin create role "+role+" login; exception when duplicate_object then null; end $$"); err != nil {
+	err = execute(ctx, w, "postgres", "do $$ begin create role "+role+" login; exception when duplicate_object then null; end $$")
+	if err != nil {
 		return err
 	}
 	config, err := pgx.ParseConfig(w.Cluster().ConnString("postgres"))
@@ -169,7 +171,8 @@ func holdQueue(ctx context.Context, w World, database string) error {
 		}
 		err := within(ctx, w, database, func(conn *pgx.Conn) error {
 			for {
-				_, err := conn.Exec(ctx, "select pg_notify('wed_sql_fault', $1 || n) from generate_series(1, 10) n", strings.Repeat("x", 7900))
+				_, err := conn.Exec(ctx, "select pg_notify('wed_sql_fault', $1 || n) from generate_series(1, 10) n",
+					strings.Repeat("x", 7900))
 				if isCode(err, "54000") {
 					return nil
 				}

@@ -30,6 +30,9 @@ func slotFaults() []Fault {
 	}
 }
 
+// newSegment has the log go on in its next file.
+const newSegment = "select pg_logical_emit_message(false, 'fault', 'not empty'), pg_switch_wal()"
+
 // The slot of the database that asks.
 const ownSlot = "(select 'wed_sql_' || oid from pg_database where datname = current_database())"
 
@@ -37,11 +40,11 @@ const ownSlot = "(select 'wed_sql_' || oid from pg_database where datname = curr
 func dropSlot(ctx context.Context, w World, database string) error {
 	return within(ctx, w, database, func(conn *pgx.Conn) error {
 		dropped, err := until(ctx, time.Minute, func() (bool, error) {
-			_, err := conn.Exec(ctx, "select pg_terminate_backend(active_pid) from pg_replication_slots where active and slot_name = "+ownSlot)
-			if err != nil {
+			of := " from pg_replication_slots where slot_name = " + ownSlot
+			if _, err := conn.Exec(ctx, "select pg_terminate_backend(active_pid)"+of+" and active"); err != nil {
 				return false, err
 			}
-			tag, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = "+ownSlot)
+			tag, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name)"+of)
 			if isCode(err, "55006", "42704") { // in use again, or gone meanwhile
 				return false, nil
 			}
@@ -116,12 +119,13 @@ func invalidateSlots(ctx context.Context, w World) error {
 func loseSlot(ctx context.Context, w World) (lost bool, err error) {
 	err = within(ctx, w, "postgres", func(conn *pgx.Conn) error {
 		lost, err = until(ctx, 20*time.Second, func() (lost bool, err error) {
-			for _, sql := range []string{"select pg_logical_emit_message(false, 'fault', 'a new segment')", "select pg_switch_wal()", "checkpoint"} {
+			for _, sql := range []string{newSegment, "checkpoint"} {
 				if _, err := conn.Exec(ctx, sql); err != nil {
 					return false, err
 				}
 			}
-			err = conn.QueryRow(ctx, `select exists (select from pg_replication_slots where slot_name like 'wed\_sql\_%' and wal_status = 'lost')`).Scan(&lost)
+			err = conn.QueryRow(ctx, `select exists (select from pg_replication_slots
+				where slot_name like 'wed\_sql\_%' and wal_status = 'lost')`).Scan(&lost)
 			return lost, err
 		})
 		return err
