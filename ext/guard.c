@@ -293,6 +293,29 @@ judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before
 	stamp->nmatched = 1;
 }
 
+static void
+refuse_if_locked(const WedFlow *flow, int64 wid, int32 tgid)
+{
+	if (wed_job_lock_held(wid, tgid))
+		wed_refuse_job_not_pending(flow, wid, tgid);
+}
+
+/*
+ * Who has the lock of a job means to perform it, and does not know that the
+ * instance has ended meanwhile: that is not to reopen it.
+ */
+static void
+refuse_late_transition(const WedFlow *flow, int64 wid, const WedStamp *before)
+{
+	if (wed_completes_tgid != 0)
+		wed_refuse_job_not_pending(flow, wid, wed_completes_tgid);
+	for (int i = 0; i < flow->nrules; i++)
+		refuse_if_locked(flow, wid, flow->rules[i].tgid);
+	for (int i = 0; i < before->npending; i++)
+		refuse_if_locked(flow, wid, before->pending[i]);
+	refuse_if_locked(flow, wid, flow->excpt_tgid);
+}
+
 /* The state that a worker's transition writes, or one that reopens an instance. */
 static void
 next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp *before, WedStamp *stamp)
@@ -317,6 +340,8 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 				 errmsg("permission denied to reopen instance " INT64_FORMAT " of WED-flow \"%s\"", wid, flow->name),
 				 errhint("It takes the privilege UPDATE on the whole table %s.",
 						 quote_qualified_identifier(flow->name, "wed_flow"))));
+	else
+		refuse_late_transition(flow, wid, before);
 
 	if (before->nundo > 0 && stamp->by == before->undo[0])
 		judge_after_undoing(flow, trigger->tg_newslot, before, stamp);
