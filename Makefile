@@ -166,7 +166,7 @@ endif
 #@ make safeguards      take each safeguard out in turn, and see that the tests notice
 #@ make torture         random flows under fire, and a judge        (options: scripts/torture --help)
 #@ make fuzz            each fuzz test for half a minute     (longer: scripts/fuzz 10m)
-#@ make sanitize        tests under AddressSanitizer, valgrind and the race detector (one: scripts/sanitize asan)
+#@ make sanitize        tests under AddressSanitizer and the race detector (one: scripts/sanitize asan)
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
 #@ make deps            install what Debian has and this machine lacks; those above do it, too
