@@ -16,7 +16,6 @@
 #include "storage/latch.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
@@ -106,9 +105,21 @@ append_any_attribute(StringInfo buf, Relation wed_flow)
 			 errmsg("table \"%s\" has no WED-attribute", RelationGetRelationName(wed_flow))));
 }
 
-/* Sets the keys of a JSON object; $2 is the object. Each value is read as its attribute's type wants it. */
-static char *
-set_clause_of(Relation wed_flow, Jsonb *state)
+void
+wed_refuse_no_object(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("a state is a JSON object: {\"attribute\": value, ...}")));
+}
+
+/*
+ * Sets the keys of a JSON object, which the statement calls object, in the row
+ * that it calls row (the table's name, if that is NULL). Each value is read as
+ * its attribute's type wants it.
+ */
+char *
+wed_set_clause_of(Relation wed_flow, Jsonb *state, const char *row, const char *object)
 {
 	JsonbIterator *it;
 	JsonbValue	key;
@@ -117,9 +128,7 @@ set_clause_of(Relation wed_flow, Jsonb *state)
 	StringInfoData values;
 
 	if (!JB_ROOT_IS_OBJECT(state))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("a state is a JSON object: {\"attribute\": value, ...}")));
+		wed_refuse_no_object();
 	initStringInfo(&names);
 	initStringInfo(&values);
 	it = JsonbIteratorInit(&state->root);
@@ -143,8 +152,8 @@ set_clause_of(Relation wed_flow, Jsonb *state)
 		append_any_attribute(&names, wed_flow);
 		return names.data;
 	}
-	return psprintf("(%s) = (select %s from pg_catalog.jsonb_populate_record(%s.*, $2) x)",
-					names.data, values.data, quote_identifier(RelationGetRelationName(wed_flow)));
+	return psprintf("(%s) = (select %s from pg_catalog.jsonb_populate_record(%s.*, %s) x)",
+					names.data, values.data, row ? row : quote_identifier(RelationGetRelationName(wed_flow)), object);
 }
 
 /*
@@ -207,10 +216,7 @@ complete_lease(const LeaseArgs *lease, Oid function)
 	if (!wed_find_job(flow, lease->wid, lease->tgid, &job))
 		wed_refuse_job_not_pending(flow, lease->wid, lease->tgid);
 	if (!wed_may_perform(flow, GetUserId(), job.trname))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", job.trname, flow->name),
-				 errhint("wed_sql.grant_worker() gives a role the right to perform it.")));
+		wed_refuse_transition(flow, job.trname);
 	wed_check_lease(flow, lease->wid, &job, lease->lckid);
 
 	wed_flow = relation_open(flow->relid, AccessShareLock);
@@ -223,7 +229,7 @@ complete_lease(const LeaseArgs *lease, Oid function)
 		statement.nargs = 2;
 	}
 	statement.text = wed_update_statement(wed_flow, lease->set_clause ? lease->set_clause :
-										  set_clause_of(wed_flow, lease->state), "");
+										  wed_set_clause_of(wed_flow, lease->state, NULL, "$2"), "");
 	relation_close(wed_flow, NoLock);
 	if (!wed_complete_job(lease->tgid, lease->lckid, &statement))
 		ereport(ERROR,

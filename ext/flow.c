@@ -13,8 +13,10 @@
  */
 #include "wed_sql.h"
 
+#include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
@@ -282,6 +284,23 @@ wed_flow_outline(Relation wed_flow)
 	entry->current = true;
 	entry->flow = read_outline(wed_flow);
 	return entry->flow;
+}
+
+/*
+ * The same by the flow's name, with its wed_flow, which the caller closes.
+ */
+WedFlow *
+wed_flow_named(const char *name, Relation *wed_flow)
+{
+	Oid			namespace = get_namespace_oid(name, true);
+	Oid			relid = OidIsValid(namespace) ? get_relname_relid("wed_flow", namespace) : InvalidOid;
+
+	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("WED-flow \"%s\" does not exist", name)));
+	*wed_flow = relation_open(relid, AccessShareLock);
+	return wed_flow_outline(*wed_flow);
 }
 
 /*

@@ -306,10 +306,7 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 	if (job->tgid == 0)
 		refuse_without_job(flow, job_pool, wid, pending);
 	if (!wed_may_perform(flow, GetUserId(), job->trname))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", job->trname, flow->name),
-				 errhint("wed_sql.grant_worker() gives a role the right to perform it.")));
+		wed_refuse_transition(flow, job->trname);
 	if (jobs.count > 1 && wed_completes_tgid == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_AMBIGUOUS_JOB),

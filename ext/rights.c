@@ -69,6 +69,15 @@ wed_may_perform(const WedFlow *flow, Oid user, const char *trname)
 	return wed_may_perform_all(flow, user) || is_granted(flow, user, trname);
 }
 
+void
+wed_refuse_transition(const WedFlow *flow, const char *trname)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", trname, flow->name),
+			 errhint("wed_sql.grant_worker() gives a role the right to perform it.")));
+}
+
 /*
  * The flow whose instances are in a table. The lock is given back: who asks
  * may have no right to hold up anybody.

@@ -260,8 +260,6 @@ static void
 open_signal(FunctionCallInfo fcinfo, Signal *signal)
 {
 	char	   *name;
-	Oid			namespace;
-	Oid			relid;
 
 	for (int i = 0; i < 5; i++)
 	{
@@ -284,19 +282,9 @@ open_signal(FunctionCallInfo fcinfo, Signal *signal)
 	signal->expires = !PG_ARGISNULL(5);
 	signal->expires_at = signal->expires ? PG_GETARG_DATUM(5) : (Datum) 0;
 
-	namespace = get_namespace_oid(name, true);
-	relid = OidIsValid(namespace) ? get_relname_relid("wed_flow", namespace) : InvalidOid;
-	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("WED-flow \"%s\" does not exist", name)));
-	signal->wed_flow = relation_open(relid, AccessShareLock);
-	signal->flow = wed_flow_outline(signal->wed_flow);
+	signal->flow = wed_flow_named(name, &signal->wed_flow);
 	if (!wed_may_perform(signal->flow, GetUserId(), signal->transition))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for WED-transition \"%s\" of WED-flow \"%s\"", signal->transition, name),
-				 errhint("wed_sql.grant_worker() gives a role the right to perform it.")));
+		wed_refuse_transition(signal->flow, signal->transition);
 	if (!has_transition(signal->flow, signal->transition))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),

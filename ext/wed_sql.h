@@ -21,6 +21,7 @@
 #include "lib/stringinfo.h"
 #include "nodes/nodes.h"
 #include "storage/itemptr.h"
+#include "utils/jsonb.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
@@ -171,6 +172,7 @@ extern void wed_check_catalog(Relation catalog, int natts);
 
 /* flow.c */
 extern WedFlow *wed_flow_outline(Relation wed_flow);
+extern WedFlow *wed_flow_named(const char *name, Relation *wed_flow);
 extern WedFlow *wed_flow_get(Relation wed_flow);
 extern WedFlow *wed_flow_reread(Relation wed_flow);
 extern const char *wed_transition_name(const WedFlow *flow, int32 tgid);
@@ -270,6 +272,7 @@ extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgi
 
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
+extern void wed_refuse_transition(const WedFlow *flow, const char *trname);
 extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
 extern WedFlow *wed_flow_to_lock(int32 tgid, bool *pending_only);
 extern bool wed_job_is_open(const WedFlow *flow, int64 wid, int32 tgid, bool pending_only);
@@ -285,6 +288,11 @@ typedef struct WedStatement
 } WedStatement;
 
 extern bool wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement);
+extern char *wed_set_clause_of(Relation wed_flow, Jsonb *state, const char *row, const char *object);
+extern void wed_refuse_no_object(void);
+
+/* plan.c */
+extern int	wed_execute_planned(const char *text, int nargs, const Oid *types, Datum *args);
 
 /* instance.c */
 extern bool wed_read_stamp(Oid relid, int64 wid, WedStamp *stamp);

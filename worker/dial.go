@@ -33,9 +33,6 @@ func newDialer(dsn string, log *slog.Logger) (*dialer, error) {
 	}
 	// pgx does not ask for it, and a database may have another one. Go's texts, and JSON, are UTF-8.
 	config.RuntimeParams["client_encoding"] = "UTF8"
-	// Plans are made anew each time. A plan that was made while the job pool was
-	// empty would read all of it, ever after.
-	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = dialTimeout
 	}

@@ -84,20 +84,22 @@ func (s *server) slowAnswers(word string) (dsn string, arrive, pull func()) {
 	return fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s sslmode=disable", port, config.User, config.Database), arrive, pull
 }
 
-// watched passes on what is asked, and notes when the word comes the second time:
-// the first statement that has it is only to be described.
+// watched passes on what is asked, and notes when a statement with the word is:
+// what has the word first is only to be prepared.
 type watched struct {
-	to    io.Writer
-	word  []byte
-	seen  int
-	asked chan struct{}
+	to       io.Writer
+	word     []byte
+	prepared bool
+	asked    chan struct{}
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	if bytes.Contains(p, w.word) {
-		if w.seen++; w.seen == 2 {
-			close(w.asked)
-		}
+	if w.prepared {
+		w.prepared, w.word = false, nil
+		close(w.asked)
+	}
+	if w.word != nil && bytes.Contains(p, w.word) {
+		w.prepared = true
 	}
 	return w.to.Write(p)
 }
@@ -155,7 +157,7 @@ func TestAJobThatIsBeingLeasedWhenTheWorkerIsToStopIsGivenBack(t *testing.T) {
 
 func TestAJobThatIsBeingLockedWhenTheWorkerIsToStopHasNotFailed(t *testing.T) {
 	s := newServer(t, oneStep)
-	s.stopsWhileTaking(s.worker("work", returns(State{"v": 1})), "wed_sql.try_lock",
+	s.stopsWhileTaking(s.worker("work", returns(State{"v": 1})), "wed_sql.claim_jobs",
 		"select exists (select from wed_sql.job_lock where flow = current_schema())")
 }
 

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +18,7 @@ import (
 type pool struct {
 	flow, transition string
 
-	page, lock, still, rows string // SQL
+	page string // SQL, to be planned anew each time: a plan that was made while the pool was empty would read all of it
 }
 
 func newPool(flow, transition string) *pool {
@@ -41,50 +39,7 @@ func newPool(flow, transition string) *pool {
 					where trname = $1 and priority < $2 and ` + open + `
 					order by priority desc, fired_at, wid, tgid limit $6)) j
 			order by priority desc, fired_at, wid, tgid limit $6`,
-		// The candidates are tried one by one, in order, and the limit ends it:
-		// no lock is taken but those of the jobs that are returned. (A condition on
-		// job_pool itself would let the planner lock jobs that it throws away.)
-		// CASE keeps the jobs that are gone from being locked.
-		lock: `select j.wid, j.tgid, j.version, j.fired_at, j.payload, j.attempts, j.timeout::text,
-				extract(epoch from j.timeout)::float8
-			from (select c.wid, c.tgid
-				from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::integer[])) as c (wid, tgid)
-				where case when exists (select from ` + jobs + ` p
-						where p.wid = c.wid and p.tgid = c.tgid and p.trname = $3)
-					then wed_sql.try_lock(c.wid, c.tgid) end
-				limit $4) c
-			join ` + jobs + ` j on j.wid = c.wid and j.tgid = c.tgid`,
-		// Between the snapshot of the statement above and its locks, a job may
-		// have been completed. This one's snapshot is taken under the locks.
-		still: `select j.wid, j.tgid, j.version
-			from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::integer[])) as c (wid, tgid),
-				lateral (select p.wid, p.tgid, p.version from ` + jobs + ` p
-					where p.wid = c.wid and p.tgid = c.tgid offset 0) j`,
-		// Workers of other transitions write the same instances, and an update takes
-		// them in any order. In one order for all, nobody waits in a circle.
-		rows: "select from " + pgx.Identifier{flow, "wed_flow"}.Sanitize() +
-			" where wid = any ($1) order by wid for no key update",
 	}
-}
-
-// update writes attributes of instances, given as JSON: each value is read as the
-// attribute's type wants it, on the row as it then is.
-func (p *pool) update(columns []string) string {
-	set, from := make([]string, len(columns)), make([]string, len(columns))
-	for i, c := range columns {
-		set[i] = pgx.Identifier{c}.Sanitize()
-		from[i] = "x." + set[i]
-	}
-	// The commit is on its way already: only an error can stop it when an
-	// instance is hidden from this role.
-	return `with written as (
-			update ` + pgx.Identifier{p.flow, "wed_flow"}.Sanitize() + ` f
-				set (` + strings.Join(set, ", ") + `) =
-					(select ` + strings.Join(from, ", ") + ` from pg_catalog.jsonb_populate_record(f, c.state) x)
-				from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::jsonb[])) as c (wid, state)
-				where f.wid = c.wid returning f.wid)
-		select case when count(*) <> pg_catalog.cardinality($1)
-			then ((count(*)::text operator(pg_catalog.||) ' instances written instead of ') operator(pg_catalog.||) pg_catalog.cardinality($1)::text)::integer end from written`
 }
 
 // check tells whether there is a flow with such a transition.
@@ -148,7 +103,7 @@ func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (jobs []s
 		from.InfinityModifier = pgtype.NegativeInfinity
 		after.priority = math.MaxInt32
 	}
-	rows, err := conn.Query(ctx, p.page, p.transition, after.priority, from, after.key.wid, after.key.tgid, pageSize)
+	rows, err := conn.Query(ctx, p.page, pgx.QueryExecModeCacheDescribe, p.transition, after.priority, from, after.key.wid, after.key.tgid, pageSize)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the job pool: %w", err)
 	}
@@ -170,9 +125,15 @@ func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (jobs []s
 type claim struct {
 	jobs    []*Job // locked by the transaction, in the order they were asked for
 	gone    []key  // not pending any more, or somebody else works on them
-	changed []key  // locked here, but fired anew since
 	untried []key
 }
+
+// These are calls of functions only: a connection may plan them once.
+const (
+	claimJobs = `select wid, tgid, version, fired_at, payload, attempts, timeout::text, extract(epoch from timeout)::float8
+		from wed_sql.claim_jobs($1, $2, $3, $4, $5)`
+	completeJobs = "select wed_sql.complete_jobs($1, $2, $3)"
+)
 
 // claim begins a transaction and locks the first of the jobs that are pending
 // and that nobody else works on, up to most. It takes one round trip. Without
@@ -182,63 +143,34 @@ func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key, most int) 
 	for i, k := range keys {
 		wids[i], tgids[i] = k.wid, k.tgid
 	}
-	locked := make(map[key]*Job, most)
-	pending := make(map[key]int64, most) // versions
+	var jobs []*Job
 	var batch pgx.Batch
-	// Read committed, whatever the default: see still.
+	// Read committed, whatever the default: a job is read as it is under its lock.
 	batch.Queue("begin isolation level read committed read write")
-	batch.Queue(p.lock, wids, tgids, p.transition, most).Query(func(rows pgx.Rows) error {
+	batch.Queue(claimJobs, p.flow, p.transition, wids, tgids, most).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			job := &Job{Flow: p.flow, TrName: p.transition, session: newSession(conn)}
-			var (
-				interval *string
-				seconds  *float64
-			)
-			if err := rows.Scan(&job.WID, &job.TGID, &job.version, &job.FiredAt, (*[]byte)(&job.Payload), &job.Attempts,
-				&interval, &seconds); err != nil {
+			job, err := p.claimed(conn, rows)
+			if err != nil {
 				return err
 			}
-			if interval != nil && seconds != nil {
-				job.interval, job.Timeout = *interval, duration(*seconds)
-			}
-			// an older one has been withdrawn
-			if other := locked[job.key()]; other == nil || other.version < job.version {
-				locked[job.key()] = job
-			}
+			jobs = append(jobs, job)
 		}
 		return rows.Err()
-	})
-	batch.Queue(p.still, wids, tgids).Query(func(rows pgx.Rows) error {
-		var (
-			k       key
-			version int64
-		)
-		_, err := pgx.ForEachRow(rows, []any{&k.wid, &k.tgid, &version}, func() error {
-			pending[k] = max(pending[k], version)
-			return nil
-		})
-		return err
 	})
 	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return claim{}, p.undo(conn, fmt.Errorf("claim a job: %w", err))
 	}
 
-	var c claim
+	c := claim{jobs: jobs}
 	for i, k := range keys {
-		if len(locked) == most && len(c.jobs)+len(c.changed) == most {
-			c.untried = keys[i:]
-			break
-		}
-		job := locked[k]
-		version, pends := pending[k]
 		switch {
-		case job == nil:
-			c.gone = append(c.gone, k)
-		case pends && version == job.version:
-			c.jobs = append(c.jobs, job)
+		case len(jobs) > 0 && jobs[0].key() == k:
+			jobs = jobs[1:]
+		case len(jobs) == 0 && len(c.jobs) == most:
+			c.untried = keys[i:]
+			return c, nil
 		default:
-			// Another state has fired it since, or none: the payload is another one.
-			c.changed = append(c.changed, k)
+			c.gone = append(c.gone, k)
 		}
 	}
 	if len(c.jobs) == 0 {
@@ -247,67 +179,37 @@ func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key, most int) 
 	return c, nil
 }
 
+// claimed reads a job that claim_jobs returns.
+func (p *pool) claimed(conn *pgx.Conn, row pgx.Rows) (*Job, error) {
+	job := &Job{Flow: p.flow, TrName: p.transition, session: newSession(conn)}
+	var (
+		interval *string
+		seconds  *float64
+	)
+	err := row.Scan(&job.WID, &job.TGID, &job.version, &job.FiredAt, (*[]byte)(&job.Payload), &job.Attempts, &interval, &seconds)
+	if err == nil && interval != nil && seconds != nil {
+		job.interval, job.Timeout = *interval, duration(*seconds)
+	}
+	return job, err
+}
+
 // complete writes the new states of claimed jobs and commits, in one round trip.
 func (p *pool) complete(ctx context.Context, conn *pgx.Conn, jobs []*Job, states []State) error {
-	writes, err := p.group(ctx, conn, jobs, states)
-	if err != nil {
-		return p.undo(conn, err)
+	wids, values := make([]int64, len(jobs)), make([]string, len(jobs))
+	for i, state := range states {
+		value, err := json.Marshal(state)
+		if err != nil {
+			return p.undo(conn, fmt.Errorf("encode the new state of instance %d: %w", jobs[i].WID, err))
+		}
+		wids[i], values[i] = jobs[i].WID, string(value)
 	}
 	var batch pgx.Batch
-	if len(jobs) > 1 {
-		wids := make([]int64, len(jobs))
-		for i, j := range jobs {
-			wids[i] = j.WID
-		}
-		batch.Queue(p.rows, wids)
-	}
-	for _, w := range writes {
-		batch.Queue(p.update(w.columns), w.wids, w.states)
-	}
+	batch.Queue(completeJobs, p.flow, wids, values)
 	batch.Queue("commit")
 	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return p.undo(conn, fmt.Errorf("write the new state: %w", err))
 	}
 	return nil
-}
-
-// write is an update of some instances, of the same columns.
-type write struct {
-	columns []string
-	wids    []int64
-	states  []string // JSON
-}
-
-// group makes as few updates of the new states as possible.
-func (p *pool) group(ctx context.Context, conn *pgx.Conn, jobs []*Job, states []State) ([]*write, error) {
-	var writes []*write
-	of := make(map[string]*write)
-	for i, state := range states {
-		values, err := json.Marshal(state)
-		if err != nil {
-			return nil, fmt.Errorf("encode the new state of instance %d: %w", jobs[i].WID, err)
-		}
-		columns := slices.Sorted(maps.Keys(state))
-		set := strings.Join(columns, "\x00")
-		w := of[set]
-		if w == nil {
-			w = &write{columns: columns}
-			if len(columns) == 0 {
-				// An instance that stays as it is has a new state, too. UPDATE wants a
-				// column for that: any attribute, set to itself.
-				c, err := p.anyAttribute(ctx, conn)
-				if err != nil {
-					return nil, err
-				}
-				w.columns = []string{c}
-			}
-			of[set] = w
-			writes = append(writes, w)
-		}
-		w.wids = append(w.wids, jobs[i].WID)
-		w.states = append(w.states, string(values))
-	}
-	return writes, nil
 }
 
 // lease takes the first of the jobs that is to be had, for a time, outside of any
@@ -325,7 +227,7 @@ func (p *pool) lease(ctx context.Context, conn *pgx.Conn, keys []key, length tim
 				where p.wid = c.wid and p.tgid = c.tgid and p.trname = $3)
 			offset 0) c,
 			lateral wed_sql.lease_job($4, c.wid, c.tgid, $5::text::interval) l
-		limit 1`, wids, tgids, p.transition, p.flow, formatInterval(length)).
+		limit 1`, pgx.QueryExecModeCacheDescribe, wids, tgids, p.transition, p.flow, formatInterval(length)).
 		Scan(&job.WID, &job.TGID, &job.FiredAt, (*[]byte)(&job.Payload), &job.Attempts, &job.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -388,18 +290,6 @@ func (p *pool) completeLeased(ctx context.Context, conn *pgx.Conn, job *Job, sta
 		return errSwallowed
 	}
 	return nil
-}
-
-// anyAttribute returns the name of an attribute of the flow.
-func (p *pool) anyAttribute(ctx context.Context, conn *pgx.Conn) (string, error) {
-	var name string
-	err := conn.QueryRow(ctx, `select attname from pg_attribute where attrelid = to_regclass($1)
-		and attnum > 0 and not attisdropped and attname not in ('wid', '_stamp') order by attnum limit 1`,
-		pgx.Identifier{p.flow, "wed_flow"}.Sanitize()).Scan(&name)
-	if err != nil {
-		return "", fmt.Errorf("look for an attribute of flow %q: %w", p.flow, err)
-	}
-	return name, nil
 }
 
 // undo rolls back and returns err. A connection that cannot even do that is closed.

@@ -29,7 +29,6 @@ func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, m
 	}
 	d.queue.giveBack(c.untried)
 	d.queue.done(gone, c.gone...)
-	d.queue.done(soon, c.changed...)
 	if len(c.jobs) == 0 {
 		return 0, true, nil
 	}

@@ -34,6 +34,7 @@ class Worker {
     this.table = `${quote(flow)}.wed_flow`;
     this.stopping = false;
     this.stopped = new Promise((resolve) => { this.onStop = resolve; });
+    this.done = new Promise((resolve) => { this.onDone = resolve; }); // no job is running any more
     this.waiters = [];       // loops that have nothing to do
     this.news = 0;           // how often there was a reason to look
     this.putOff = new Map(); // jobs that are not to be tried before a time, and how often they have failed
@@ -57,6 +58,7 @@ class Worker {
       await Promise.all(loops);
     } finally {
       this.stop();
+      this.onDone();
       clearInterval(timer);
       await listening;
       await hangUp(this.listener);
@@ -114,10 +116,10 @@ class Worker {
   }
 
   // Tries until it succeeds; undefined if the worker is to stop.
-  async reconnect(listens) {
+  async reconnect() {
     for (let failures = 0; !this.stopping; failures++) {
       try {
-        return await this.connect(listens);
+        return await this.connect(false);
       } catch (error) {
         const pause = backoff(100, 15000, failures);
         this.say(`could not connect, will try again in ${(pause / 1000).toFixed(1)} s: ${error.message}`);
@@ -157,15 +159,26 @@ class Worker {
     }
   }
 
-  // Keeps the notifications coming.
+  // Keeps the notifications coming, and the leases of what is running when the worker is to stop.
   async listen() {
-    while (!this.stopping) {
-      await Promise.race([this.listener.lost, this.stopped]);
-      if (this.stopping) return;
-      this.say('lost the notifications, will listen again');
-      await this.pause(backoff(100, 100, 0));
-      this.listener = (await this.reconnect(true)) || this.listener;
-      this.wake(); // for what was fired meanwhile
+    let over = false;
+    this.done.then(() => { over = true; });
+    for (let failures = 0; !over;) {
+      await Promise.race([this.listener.lost, this.done]);
+      if (over || (this.stopping && !this.lease)) return;
+      const pause = backoff(100, this.held.size > 0 ? this.lease * 333 : 15000, failures);
+      this.say(`lost the notifications, will listen again in ${(pause / 1000).toFixed(1)} s`);
+      await this.pause(pause, this.stopping ? this.done : this.stopped);
+      if (over) return;
+      try {
+        this.listener = await this.connect(true);
+        failures = 0;
+        this.wake(); // for what was fired meanwhile
+        await Promise.all([...this.held].map((job) => this.beat(job)));
+      } catch (error) {
+        failures += 1;
+        this.say(`could not connect: ${error.message}`);
+      }
     }
   }
 
@@ -184,9 +197,9 @@ class Worker {
     if (resume) resume();
   }
 
-  pause(milliseconds) {
+  pause(milliseconds, end = this.stopped) {
     let timer;
-    return Promise.race([this.stopped, new Promise((resolve) => { timer = setTimeout(resolve, milliseconds); })])
+    return Promise.race([end, new Promise((resolve) => { timer = setTimeout(resolve, milliseconds); })])
       .finally(() => clearTimeout(timer));
   }
 
@@ -196,7 +209,7 @@ class Worker {
     const slot = { client: undefined, failures: 0 };
     while (!this.stopping) {
       if (!slot.client || slot.client.isLost) {
-        slot.client = await this.reconnect(false);
+        slot.client = await this.reconnect();
         if (!slot.client) return;
       }
       const { news } = this;
