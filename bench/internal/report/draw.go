@@ -1,8 +1,10 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 var (
@@ -106,13 +109,14 @@ func drawBars(path, title, unit string, bars, beyond []*Series) error {
 			return err
 		}
 		labels.XYs = append(labels.XYs, plotter.XY{X: end, Y: float64(i)})
-		labels.Labels = append(labels.Labels, "  "+text)
+		labels.Labels = append(labels.Labels, text)
 		most = max(most, end)
 	}
 	texts, err := plotter.NewLabels(labels)
 	if err != nil {
 		return err
 	}
+	texts.Offset.X = vg.Points(5)
 	for i := range texts.TextStyle {
 		texts.TextStyle[i].Font.Variant = "Sans"
 		texts.TextStyle[i].Font.Size = vg.Points(10)
@@ -122,7 +126,23 @@ func drawBars(path, title, unit string, bars, beyond []*Series) error {
 	p.NominalY(names...)
 	p.X.Max = most * 1.25
 	p.X.Tick.Marker = ticks{}
-	return p.Save(vg.Points(560), vg.Points(float64(80+26*len(bars))), path)
+	return save(p, vg.Points(float64(80+26*len(bars))), path)
+}
+
+// save leaves a margin: the fonts that the picture is shown with are not always as wide as those it is drawn with.
+func save(p *plot.Plot, height vg.Length, path string) error {
+	const width, margin = 580, 10
+	picture := vgsvg.New(width, height)
+	c := draw.New(picture)
+	c.FillPolygon(color.White, []vg.Point{{}, {X: width}, {X: width, Y: height}, {Y: height}}) // readable on a dark page, too
+	p.BackgroundColor = nil
+	p.Draw(draw.Crop(c, 2*margin, -margin, margin, -margin))
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = picture.WriteTo(file)
+	return errors.Join(err, file.Close())
 }
 
 func addBar(p *plot.Plot, at int, value float64, fill color.Color) error {
@@ -151,11 +171,24 @@ func (ticks) Ticks(least, most float64) []plot.Tick {
 	return of
 }
 
-// drawCurves draws what a state costs, over what it costs at each curve's first point.
+// powers of ten, as numbers.
+type powers struct{}
+
+func (powers) Ticks(least, most float64) []plot.Tick {
+	of := plot.LogTicks{Prec: -1}.Ticks(least, most)
+	for i, t := range of {
+		if t.Label != "" {
+			of[i].Label = whole(t.Value)
+		}
+	}
+	return of
+}
+
+// drawCurves draws what a state costs, over the least on its curve.
 func (r *Report) drawCurves(path string) error {
 	p := newPlot("What a state costs, as things grow")
 	p.X.Label.Text, p.Y.Label.Text = "how many", "times the least"
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: 0}
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, powers{}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Y.Min = 0
 	drawn := 0
@@ -186,9 +219,10 @@ func (r *Report) drawCurves(path string) error {
 	if drawn == 0 {
 		return nil
 	}
-	p.Y.Max = max(p.Y.Max*1.1, 3)
+	p.Legend.TextStyle.Font.Size, p.Legend.Padding = vg.Points(10), vg.Points(2)
+	p.Y.Max = max(p.Y.Max, 2) * 1.6 // the legend is above the curves
 	twice := plotter.NewFunction(func(float64) float64 { return 2 })
 	twice.Color, twice.Dashes = theirs, []vg.Length{vg.Points(4), vg.Points(3)}
 	p.Add(twice)
-	return p.Save(vg.Points(560), vg.Points(340), path)
+	return save(p, vg.Points(360), path)
 }

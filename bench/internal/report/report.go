@@ -111,14 +111,23 @@ func Load(path string) (*Report, error) {
 func number(v float64) string {
 	switch {
 	case v >= 1000:
-		s := fmt.Sprintf("%.0f", v)
-		return s[:len(s)-3] + "," + s[len(s)-3:]
+		return separated(int(v + 0.5))
 	case v >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
+}
+
+// whole is a number without fractions.
+func whole(v float64) string { return separated(int(v + 0.5)) }
+
+func separated(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", separated(n/1000), n%1000)
 }
 
 // spread of the rounds: the median, and the least and the most where they are more than one.

@@ -107,7 +107,7 @@ func (r *Report) writeCurves(w io.Writer) {
 			if i > 0 {
 				text += ", "
 			}
-			text += fmt.Sprintf("%s: %s", number0(p.X), number(p.Median()))
+			text += fmt.Sprintf("%s: %s", whole(p.X), number(p.Median()))
 			least, most = min(least, p.Median()), max(most, p.Median())
 		}
 		rows = append(rows, []string{name, text, fmt.Sprintf("%.1f", most/least)})
@@ -115,11 +115,4 @@ func (r *Report) writeCurves(w io.Writer) {
 	if len(rows) > 1 {
 		table(w, rows)
 	}
-}
-
-func number0(v float64) string {
-	if v >= 1000 {
-		return number(v)
-	}
-	return fmt.Sprintf("%.0f", v)
 }
