@@ -128,7 +128,7 @@ demo:
 shell:
 	@scripts/shell
 bench:
-	@scripts/bench
+	@scripts/bench $(ARGS)
 dist:
 	@scripts/dist
 
@@ -144,7 +144,7 @@ endif
 #@ make demo            dependencies, build, a private cluster, a real flow from start to final
 #@ make shell           dependencies, build, a private cluster, and a shell in which psql and wedctl reach it
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
-#@ make bench           dependencies, build, the figures of this machine
+#@ make bench           dependencies, build, wed_sql beside other systems on this machine (ARGS=compare: is it still as fast?)
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
 #@ make deps            install what Debian has and this machine lacks; the five above do it, too

@@ -34,7 +34,7 @@ func TestWhatIsMeasuredOfWedSQLRuns(t *testing.T) {
 	var system contest.System = wedsql.Systems()[1]
 	bouts := contest.Bouts([]contest.System{system}, contest.Sizes{Jobs: 64, Pickups: 5, Instances: 10, Starts: 3})
 	bouts = append(bouts, last(writers.Bouts(writers.Sizes{Writes: 64, Listeners: 3})))
-	bouts = append(bouts, growth.Bouts(growth.Sizes{Rules: []int{3}, Listeners: []int{2}, Databases: []int{2}, States: []int{1, 3}, Timed: 20})...)
+	bouts = append(bouts, growth.Bouts(growth.Sizes{Rules: []int{3}, Databases: []int{2}, States: []int{1, 3}, Timed: 20})...)
 	bouts = append(bouts, engine.Bouts(engine.Sizes{Samples: 5, Rest: 10 * time.Millisecond})...)
 	r := new(report.Report)
 	for _, b := range bouts {
