@@ -215,14 +215,15 @@ stop_cluster() {
 }
 
 # run_with_cluster command...: in a private cluster, as the server's user, in the
-# foreground, and then $keep_results, a function, if there is one; exits with the command's status, and not with 0 if anything that it
-# or the server started is left.
+# foreground, and then, if there is one, the function that $keep_results names, with
+# the command's status; exits with that, and not with 0 if anything that it or the
+# server started is left.
 run_with_cluster() {
 	local status=0 left
 	say "starting a private cluster in $stage"
 	start_cluster
 	"${as_server[@]}" "$@" || status=$?
-	[[ -z ${keep_results:-} ]] || "$keep_results" || status=1
+	[[ -z ${keep_results:-} ]] || "$keep_results" "$status" || status=1
 	stop_cluster
 	left=$(wait_for_leftovers)
 	if [[ -n $left ]]; then

@@ -11,6 +11,8 @@ export async function open({ database, tuned, concurrency, counter }) {
   const connectionString = `postgres:///${database}`
   // one connection for each job, and those that it needs itself
   const pool = new pg.Pool({ connectionString, max: concurrency + 8 })
+  const report = e => console.error(e.message)
+  pool.on('error', report).on('connect', client => client.on('error', report))
   const utils = await makeWorkerUtils({ pgPool: pool, logger: quiet })
   await utils.migrate()
   await pool.query(table)
