@@ -60,9 +60,10 @@ func measure(ctx context.Context, o options) (*report.Report, error) {
 				fmt.Fprintf(os.Stderr, "\r\033[K%s: %v\n", b, err)
 				failed++
 			}
-		}
-		if err := r.Save(filepath.Join(o.out, "results.json")); err != nil {
-			return r, err
+			// what was measured so far is there, whatever ends the rest
+			if err := r.Save(filepath.Join(o.out, "results.json")); err != nil {
+				return r, err
+			}
 		}
 	}
 	fmt.Fprint(os.Stderr, "\r\033[K")
