@@ -3,7 +3,7 @@
 # there is to do.
 
 # What needs no PostgreSQL to begin with, because it installs or finds it.
-WORKFLOW = help deps check demo shell bench lint dist
+WORKFLOW = help deps check demo shell bench torture safeguards fuzz sanitize lint dist
 
 GO = scripts/go
 export PG_CONFIG
@@ -100,6 +100,16 @@ $(ENGINE): $(GO_SOURCES)
 	CGO_ENABLED=1 CC='$(CC)' $(GO) build -trimpath -buildvcs=false -buildmode=c-shared -o $@ ./cgo
 	rm -f $(ENGINE:.so=.h)
 
+# The same with named points at which tests let it die (internal/faultpoint). It is not installed.
+FAULTPOINT_ENGINE = build/faultpoint/$(notdir $(ENGINE))
+$(FAULTPOINT_ENGINE): $(GO_SOURCES)
+	$(MKDIR_P) $(@D)
+	CGO_ENABLED=1 CC='$(CC)' $(GO) build -tags faultpoint -trimpath -buildvcs=false -buildmode=c-shared -o $@ ./cgo
+	rm -f $(FAULTPOINT_ENGINE:.so=.h)
+
+.PHONY: faultpoint
+faultpoint: $(FAULTPOINT_ENGINE)
+
 $(WEDCTL): $(GO_SOURCES)
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./cmd/wedctl
 
@@ -129,8 +139,16 @@ shell:
 	@scripts/shell
 bench:
 	@scripts/bench $(ARGS)
+torture:
+	@scripts/torture
+safeguards:
+	@scripts/safeguards
 dist:
 	@scripts/dist
+fuzz:
+	@scripts/fuzz
+sanitize:
+	@scripts/sanitize
 
 endif
 
@@ -145,6 +163,10 @@ endif
 #@ make shell           dependencies, build, a private cluster, and a shell in which psql and wedctl reach it
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
 #@ make bench           dependencies, build, wed_sql beside other systems on this machine (ARGS=compare: is it still as fast?)
+#@ make safeguards      take each safeguard out in turn, and see that the tests notice
+#@ make torture         random flows under fire, and a judge        (options: scripts/torture --help)
+#@ make fuzz            each fuzz test for half a minute     (longer: scripts/fuzz 10m)
+#@ make sanitize        tests under AddressSanitizer, valgrind and the race detector (one: scripts/sanitize asan)
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
-#@ make deps            install what Debian has and this machine lacks; the five above do it, too
+#@ make deps            install what Debian has and this machine lacks; those above do it, too

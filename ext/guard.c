@@ -14,7 +14,6 @@
  */
 #include "wed_sql.h"
 
-#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/xact.h"
@@ -158,22 +157,14 @@ check_nothing_else_pends(const WedFlow *flow, int64 wid, const WedStamp *stamp)
 static void
 check_size(const WedFlow *flow, TupleTableSlot *state)
 {
-	TupleDesc	desc = state->tts_tupleDescriptor;
-	int64		size = 0;
+	int64		limit = (int64) wed_max_state_size * 1024;
+	int64		size = wed_state_size(flow, state, limit);
 
-	slot_getallattrs(state);
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!state->tts_isnull[i] && !att->attisdropped && att->attlen == -1)
-			size += toast_raw_datum_size(state->tts_values[i]);
-	}
-	if (size > (int64) wed_max_state_size * 1024)
+	if (size > limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_STATE_TOO_LARGE),
 				 errmsg("state of an instance of WED-flow \"%s\" is too large", flow->name),
-				 errdetail("Its attributes have " INT64_FORMAT " kB; wed_sql.max_state_size is %d kB.",
+				 errdetail("Its attributes have " INT64_FORMAT " kB, stored or as text; wed_sql.max_state_size is %d kB.",
 						   size / 1024, wed_max_state_size),
 				 errhint("Keep large values in a table of your own, and their keys in the state.")));
 }
@@ -196,7 +187,6 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 {
 	WedVerdict	verdict;
 
-	check_size(flow, state);
 	wed_judge(flow, state, &verdict);
 	stamp->rules = flow->rules_version;
 	stamp->final = verdict.final;
@@ -237,6 +227,7 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				 errmsg("wid " INT64_FORMAT " is out of range", wid),
 				 errhint("Leave it out: it is generated.")));
 	stamp.began_at = GetCurrentTransactionStartTimestamp();
+	check_size(flow, trigger->tg_trigslot);
 	judge_into(flow, trigger->tg_trigslot, &stamp);
 	if (!stamp.final && stamp.nmatched == 0 && stamp.error == NULL)
 		ereport(ERROR,
@@ -295,12 +286,34 @@ judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before
 		judge_into(flow, state, stamp);
 		return;
 	}
-	check_size(flow, state);
 	stamp->rules = flow->rules_version;
 	stamp->undo = before->undo + 1;
 	stamp->nundo = before->nundo - 1;
 	stamp->matched = stamp->undo;
 	stamp->nmatched = 1;
+}
+
+static void
+refuse_if_locked(const WedFlow *flow, int64 wid, int32 tgid)
+{
+	if (wed_job_lock_held(wid, tgid))
+		wed_refuse_job_not_pending(flow, wid, tgid);
+}
+
+/*
+ * Who has the lock of a job means to perform it, and does not know that the
+ * instance has ended meanwhile: that is not to reopen it.
+ */
+static void
+refuse_late_transition(const WedFlow *flow, int64 wid, const WedStamp *before)
+{
+	if (wed_completes_tgid != 0)
+		wed_refuse_job_not_pending(flow, wid, wed_completes_tgid);
+	for (int i = 0; i < flow->nrules; i++)
+		refuse_if_locked(flow, wid, flow->rules[i].tgid);
+	for (int i = 0; i < before->npending; i++)
+		refuse_if_locked(flow, wid, before->pending[i]);
+	refuse_if_locked(flow, wid, flow->excpt_tgid);
 }
 
 /* The state that a worker's transition writes, or one that reopens an instance. */
@@ -327,6 +340,8 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 				 errmsg("permission denied to reopen instance " INT64_FORMAT " of WED-flow \"%s\"", wid, flow->name),
 				 errhint("It takes the privilege UPDATE on the whole table %s.",
 						 quote_qualified_identifier(flow->name, "wed_flow"))));
+	else
+		refuse_late_transition(flow, wid, before);
 
 	if (before->nundo > 0 && stamp->by == before->undo[0])
 		judge_after_undoing(flow, trigger->tg_newslot, before, stamp);
@@ -664,6 +679,7 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 	stamp.version = before.version + 1;
 	stamp.began_at = GetCurrentTransactionStartTimestamp();
 
+	check_size(flow, trigger->tg_newslot);
 	if (operation != NULL)
 		next_by_operation(flow, trigger, wid, &before, operation, &stamp);
 	else

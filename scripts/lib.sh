@@ -167,9 +167,20 @@ private_install() {
 		}
 	done
 	quietly "$log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
+	[[ -z ${WED_SQL_AFTER_INSTALL:-} ]] || . "$WED_SQL_AFTER_INSTALL"
 	chmod -R a+rX "$stage/root"
 	# tests add versions of the extension
 	chown "$(server_user)" "$stage/root$share/extension"
+}
+
+# faultpoint_install: a copy of the private installation in $stage/faultpoint, with the engine that can be told to die at
+# named points; faultpoint_bindir leads to it.
+faultpoint_install() {
+	[[ ! -e $stage/faultpoint ]] || return 0
+	quietly "$log/faultpoint.log" "${make[@]}" faultpoint PG_CONFIG="$pg_config"
+	cp -a "$stage/root" "$stage/faultpoint"
+	cp "$repo/build/faultpoint/wed_sql_engine.so" "$stage/faultpoint$("$pg_config" --pkglibdir)/"
+	faultpoint_bindir=$stage/faultpoint$("$pg_config" --bindir)
 }
 
 # also_install pg_config: a second installation beside the first, of another

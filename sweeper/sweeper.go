@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 	"github.com/wed-sql/wed_sql/internal/group"
 )
 
@@ -199,18 +200,24 @@ func (s *Sweeper) look(ctx context.Context, db Session) error {
 	if !lost {
 		return nil
 	}
+	faultpoint.Hit(faultpoint.CountingLost)
 	if _, err := db.CountLost(ctx); err != nil {
 		s.Lost()
 		return fmt.Errorf("count failed attempts: %w", err)
 	}
+	faultpoint.Hit(faultpoint.LostCounted)
 	return nil
 }
 
 func (s *Sweeper) endOverdue(ctx context.Context, db Session, probe bool) error {
 	sent := time.Now()
+	faultpoint.Hit(faultpoint.Overdue)
 	o, err := db.EndOverdue(ctx, probe)
 	if err != nil {
 		return fmt.Errorf("look for overdue transactions: %w", err)
+	}
+	if o.Ended > 0 {
+		faultpoint.Hit(faultpoint.OverdueEnded)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,17 +256,21 @@ func (s *Sweeper) sweep(ctx context.Context, db Session) (err error) {
 		}
 		s.claimed = nil
 	}
+	faultpoint.Hit(faultpoint.Sweeping)
 	sent := time.Now()
 	swept, err := db.Sweep(ctx, most, s.served)
 	if err != nil {
 		return fmt.Errorf("do what is due: %w", err)
 	}
 	answered := time.Now()
+	faultpoint.Hit(faultpoint.Swept)
 	if s.claimed = swept.Claimed; s.claimed != nil {
 		s.served = s.claimed.Flow
+		faultpoint.Hit(faultpoint.TimerClaimed)
 		if swept.Problem, err = db.Do(ctx, *s.claimed); err != nil {
 			return fmt.Errorf("do what is due: %w", err)
 		}
+		faultpoint.Hit(faultpoint.TimerDone)
 		s.claimed = nil
 	}
 	s.mu.Lock()

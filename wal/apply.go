@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/wed-sql/wed_sql/fold"
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 )
 
 // database is the session that the applier writes with: a pgx.Conn.
@@ -181,6 +182,7 @@ func (a *applier) unfollow(ctx context.Context, f *flow, why string) error {
 	if err != nil {
 		return fmt.Errorf("stop following flow %s: %w", f.name, err)
 	}
+	faultpoint.Hit(faultpoint.FlowUnfollowed)
 	a.catalog.forget()
 	if tag.RowsAffected() > 0 { // it has not been dropped meanwhile
 		signal(a.again)

@@ -31,6 +31,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 	"github.com/wed-sql/wed_sql/internal/group"
 )
 
@@ -100,6 +101,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 	if err != nil {
 		return err
 	}
+	faultpoint.Hit(faultpoint.TakenOver)
 	repl, err := pgconn.ConnectConfig(ctx, replicationConfig(s.Conn))
 	if err != nil {
 		return fmt.Errorf("connect for replication: %w", err)
@@ -121,6 +123,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 	st, err := start(ctx, repl, SlotName(s.Database), from)
 	if err == nil {
 		hijacked = true
+		faultpoint.Hit(faultpoint.StreamStarted)
 		err = run(ctx, s, a, st, from, repl.PID())
 	}
 	if hasCode(err, undefinedFile) {
@@ -245,10 +248,12 @@ func position(ctx context.Context, s Settings, conn *pgx.Conn, repl *pgconn.PgCo
 			return 0, err
 		}
 	}
+	faultpoint.Hit(faultpoint.SlotDropped)
 	point, err := createSlot(ctx, s.Log, repl, name)
 	if err != nil {
 		return 0, err
 	}
+	faultpoint.Hit(faultpoint.SlotCreated)
 	// The position is acknowledged at once, so it has to be flushed.
 	tag, err := conn.Exec(ctx, `
 with flushed as materialized (select set_config('synchronous_commit', 'local', true)),
@@ -261,6 +266,7 @@ update wed_sql.follower set slot_name = $1, applied_lsn = $2::text::pg_lsn, syst
 	if tag.RowsAffected() != 1 {
 		return 0, errFenced
 	}
+	faultpoint.Hit(faultpoint.PositionSaved)
 	s.Log.Info("made a new replication slot", "slot", name, "lsn", point.String(), "reason", why)
 	return point, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/wed-sql/wed_sql/fold"
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 )
 
 const (
@@ -185,6 +186,7 @@ func (h *healer) heal(ctx context.Context, conn *pgx.Conn, a *applier, id int32)
 		if err := h.unseen(ctx, conn, id, &page); err != nil {
 			return 0, err
 		}
+		faultpoint.Hit(faultpoint.PageRead)
 		n, err := h.states(ctx, conn, a, id, page.unseen, healLimits)
 		if err != nil {
 			return 0, err
@@ -236,6 +238,7 @@ func (h *healer) handOver(ctx context.Context, conn *pgx.Conn, a *applier, id in
 	if err != nil {
 		return 0, err
 	}
+	faultpoint.Hit(faultpoint.HandingOver)
 	// Whatever was seen by now was committed below the position at which the log is.
 	tag, err := conn.Exec(ctx, `
 insert into wed_sql.followed as w (flow_id, since)
@@ -247,6 +250,7 @@ on conflict (flow_id) do update set since = excluded.since, error = null, whole 
 	if tag.RowsAffected() != 1 {
 		return 0, errFenced
 	}
+	faultpoint.Hit(faultpoint.FlowFollowed)
 	h.stream.catalog.forget()
 	return n, nil
 }
@@ -307,6 +311,7 @@ func (h *healer) states(ctx context.Context, conn *pgx.Conn, a *applier, id int3
 			if _, err := a.apply(ctx, batch, 0); err != nil {
 				return 0, err
 			}
+			faultpoint.Hit(faultpoint.ChunkHealed)
 		}
 		total += len(batch)
 		next, found := slices.BinarySearch(wids, last)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 )
 
 // How the applied position is stored and acknowledged while there is nothing to
@@ -102,6 +104,7 @@ func (p *pump) matched(lsn LSN, commit time.Time) {
 
 // apply writes a batch, which may be empty.
 func (p *pump) apply(ctx context.Context, batch []Commit, upto LSN) error {
+	faultpoint.Hit(faultpoint.BatchTaken)
 	at, err := p.store.apply(ctx, batch, upto)
 	if err != nil {
 		return fmt.Errorf("apply up to %s: %w", upto, err)
@@ -127,7 +130,12 @@ func (p *pump) progress(flushed bool) error {
 	if !flushed {
 		return nil
 	}
-	return p.feedback.acknowledge(p.ledger.acked)
+	faultpoint.Hit(faultpoint.Acknowledging)
+	if err := p.feedback.acknowledge(p.ledger.acked); err != nil {
+		return err
+	}
+	faultpoint.Hit(faultpoint.Acknowledged)
+	return nil
 }
 
 // due returns when settle has something to do, zero if never.

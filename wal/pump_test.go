@@ -188,6 +188,25 @@ func TestAKeepaliveIsAnsweredWithWhatIsFlushed(t *testing.T) {
 	}
 }
 
+func TestBatchesThatAreCommittedAndNotFlushedAreNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	r := follow(t, 1000)
+	for i := range LSN(5) {
+		r.transaction(50 + 10*i)
+		await(t, r.store.applied, "batch")
+	}
+	r.stream.in <- keepalive(200, true)
+	await(t, r.stream.told, "answer")
+	if got := r.stream.last(); got[1] != 0 {
+		t.Errorf("acknowledged %s while nothing is flushed", got[1])
+	}
+	r.store.flushAll()
+	await(t, r.stream.told, "acknowledgement")
+	if got := r.stream.last(); got[1] != 90 {
+		t.Errorf("acknowledged %s, want 90", got[1])
+	}
+}
+
 func TestKeepalivesAreAnsweredWhileABatchIsWritten(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 )
 
 // source is where the reader reads: a stream.
@@ -105,6 +107,7 @@ func (r *reader) run(ctx context.Context) error {
 			r.queue.advance(c.End)
 			continue
 		}
+		faultpoint.Hit(faultpoint.CommitDecoded)
 		if err := r.put(ctx, *c); err != nil {
 			return err
 		}

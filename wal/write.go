@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/wed-sql/wed_sql/internal/faultpoint"
 )
 
 // work is one transaction of the applier.
@@ -226,7 +228,9 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 		queue(stepFence, nil, sqlFence, upto, a.epoch)
 	}
 
+	faultpoint.Hit(faultpoint.BatchPrepared)
 	results := a.db.SendBatch(ctx, &b)
+	faultpoint.Hit(faultpoint.BatchSent)
 	var found positions
 	for i, s := range steps {
 		var err error
@@ -241,10 +245,19 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 			_ = results.Close() // reports the same error
 			return found, &failure{err: err, step: s.step, flow: s.flow}
 		}
+		switch s.step {
+		case stepTrace:
+			faultpoint.Hit(faultpoint.TraceWritten)
+		case stepJobs:
+			faultpoint.Hit(faultpoint.JobsWritten)
+		case stepNotify:
+			faultpoint.Hit(faultpoint.Notified)
+		}
 	}
 	if err := results.Close(); err != nil {
 		return found, &failure{err: err, step: stepCommit}
 	}
+	faultpoint.Hit(faultpoint.BatchCommitted)
 	a.measured(w)
 	return found, nil
 }

@@ -29,6 +29,9 @@ select * from pg_temp.refused('delete from wed_flow') \gx
 -- unless the flow has changed since: a new attribute
 insert into wed_attr (aname) values ('refund');
 insert into wed_trig (trname, cpred) values ('pay_back', $$refund = 'due'$$);
+-- not by who means to perform a job, and does not know that the instance has ended
+select * from pg_temp.refused($$select wed_sql.try_lock(1, 2); update wed_flow set refund = 'due', stage = 'returned'$$) \gx
+select * from pg_temp.refused($$set local wed_sql.completes_tgid = 2; update wed_flow set refund = 'due', stage = 'returned'$$) \gx
 update wed_flow set refund = 'due', stage = 'returned' where wid = 1;
 select wid, trname, payload from pg_temp.jobs();
 -- it runs again, under the rules of all
