@@ -277,9 +277,10 @@ func (d *database) catchUp(ctx context.Context) error {
 	return err
 }
 
-// workOff waits until no job and no timer is left.
+// workOff waits until no job and no timer is left; where nothing moves any more, nothing will.
 func (d *database) workOff(ctx context.Context) error {
-	deadline := time.Now().Add(drained)
+	began := time.Now()
+	moved, before := began, ""
 	for {
 		var left []string
 		err := d.insist(ctx, func(conn *pgx.Conn) error {
@@ -300,8 +301,12 @@ func (d *database) workOff(ctx context.Context) error {
 		if err != nil || len(left) == 0 {
 			return err
 		}
-		if time.Now().After(deadline) {
-			d.report.violation("%s: instances and jobs are left after %v: %s", d.name, drained, strings.Join(left, ", "))
+		now := strings.Join(left, ", ")
+		if now != before {
+			moved, before = time.Now(), now
+		}
+		if time.Since(began) > drained || time.Since(moved) > 2*d.patience {
+			d.report.violation("%s: instances and jobs are left after %v: %s", d.name, time.Since(began).Round(time.Second), now)
 			return nil
 		}
 		if !pause(ctx, 200*time.Millisecond) {
