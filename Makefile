@@ -3,7 +3,7 @@
 # there is to do.
 
 # What needs no PostgreSQL to begin with, because it installs or finds it.
-WORKFLOW = help deps check demo shell bench safeguards lint dist
+WORKFLOW = help deps check demo shell bench torture safeguards fuzz sanitize lint dist
 
 GO = scripts/go
 export PG_CONFIG
@@ -145,6 +145,10 @@ safeguards:
 	@scripts/safeguards
 dist:
 	@scripts/dist
+fuzz:
+	@scripts/fuzz
+sanitize:
+	@scripts/sanitize
 
 endif
 
@@ -161,6 +165,8 @@ endif
 #@ make bench           dependencies, build, the figures of this machine
 #@ make safeguards      take each safeguard out in turn, and see that the tests notice
 #@ make torture         random flows under fire, and a judge        (options: scripts/torture --help)
+#@ make fuzz            each fuzz test for half a minute     (longer: scripts/fuzz 10m)
+#@ make sanitize        tests under AddressSanitizer, valgrind and the race detector (one: scripts/sanitize asan)
 #@ make lint            gofmt, go vet, staticcheck, and the C compiler's warnings as errors
 #@ make dist            build/wed_sql-VERSION.tar.gz, which can be built without a network
-#@ make deps            install what Debian has and this machine lacks; the six above do it, too
+#@ make deps            install what Debian has and this machine lacks; those above do it, too

@@ -14,7 +14,6 @@
  */
 #include "wed_sql.h"
 
-#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/xact.h"
@@ -158,22 +157,14 @@ check_nothing_else_pends(const WedFlow *flow, int64 wid, const WedStamp *stamp)
 static void
 check_size(const WedFlow *flow, TupleTableSlot *state)
 {
-	TupleDesc	desc = state->tts_tupleDescriptor;
-	int64		size = 0;
+	int64		limit = (int64) wed_max_state_size * 1024;
+	int64		size = wed_state_size(flow, state, limit);
 
-	slot_getallattrs(state);
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!state->tts_isnull[i] && !att->attisdropped && att->attlen == -1)
-			size += toast_raw_datum_size(state->tts_values[i]);
-	}
-	if (size > (int64) wed_max_state_size * 1024)
+	if (size > limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_STATE_TOO_LARGE),
 				 errmsg("state of an instance of WED-flow \"%s\" is too large", flow->name),
-				 errdetail("Its attributes have " INT64_FORMAT " kB; wed_sql.max_state_size is %d kB.",
+				 errdetail("Its attributes have " INT64_FORMAT " kB, stored or as text; wed_sql.max_state_size is %d kB.",
 						   size / 1024, wed_max_state_size),
 				 errhint("Keep large values in a table of your own, and their keys in the state.")));
 }
@@ -196,7 +187,6 @@ judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
 {
 	WedVerdict	verdict;
 
-	check_size(flow, state);
 	wed_judge(flow, state, &verdict);
 	stamp->rules = flow->rules_version;
 	stamp->final = verdict.final;
@@ -237,6 +227,7 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				 errmsg("wid " INT64_FORMAT " is out of range", wid),
 				 errhint("Leave it out: it is generated.")));
 	stamp.began_at = GetCurrentTransactionStartTimestamp();
+	check_size(flow, trigger->tg_trigslot);
 	judge_into(flow, trigger->tg_trigslot, &stamp);
 	if (!stamp.final && stamp.nmatched == 0 && stamp.error == NULL)
 		ereport(ERROR,
@@ -295,7 +286,6 @@ judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before
 		judge_into(flow, state, stamp);
 		return;
 	}
-	check_size(flow, state);
 	stamp->rules = flow->rules_version;
 	stamp->undo = before->undo + 1;
 	stamp->nundo = before->nundo - 1;
@@ -689,6 +679,7 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 	stamp.version = before.version + 1;
 	stamp.began_at = GetCurrentTransactionStartTimestamp();
 
+	check_size(flow, trigger->tg_newslot);
 	if (operation != NULL)
 		next_by_operation(flow, trigger, wid, &before, operation, &stamp);
 	else

@@ -468,7 +468,7 @@ Datum
 wed_deliver(PG_FUNCTION_ARGS)
 {
 	Delivery	delivery = {0};
-	Oid			role = PG_GETARG_OID(5);
+	Oid			role;
 	WedFlow    *flow;
 	TupleDesc	desc;
 	char	   *error = NULL;
@@ -476,6 +476,13 @@ wed_deliver(PG_FUNCTION_ARGS)
 	Datum		values[3];
 	bool		nulls[3] = {false, true, true};
 
+	for (int i = 0; i < 6; i++)
+	{
+		if (i != 3 && PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("only the condition of a signal can be null")));
+	}
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	delivery.wed_flow = relation_open(PG_GETARG_OID(0), RowExclusiveLock);
@@ -483,6 +490,7 @@ wed_deliver(PG_FUNCTION_ARGS)
 	delivery.tgid = PG_GETARG_INT32(2);
 	delivery.condition = PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3));
 	delivery.set_clause = text_to_cstring(PG_GETARG_TEXT_PP(4));
+	role = PG_GETARG_OID(5);
 	flow = wed_flow_outline(delivery.wed_flow);
 
 	if (!role_exists(role))

@@ -270,6 +270,9 @@ extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, c
 extern void wed_append_transition(StringInfo buf, const char *trname, int32 tgid);
 extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid);
 
+/* printed.c */
+extern int64 wed_state_size(const WedFlow *flow, TupleTableSlot *state, int64 limit);
+
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
 extern void wed_refuse_transition(const WedFlow *flow, const char *trname);

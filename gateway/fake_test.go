@@ -117,7 +117,7 @@ func (fakeChannels) want(string) <-chan struct{} {
 }
 
 // fake is a gateway without a database, that runs until the test ends.
-func fake(t *testing.T, f *fakeStore, cfg Config) (*Gateway, *httptest.Server) {
+func fake(t testing.TB, f *fakeStore, cfg Config) (*Gateway, *httptest.Server) {
 	t.Helper()
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)

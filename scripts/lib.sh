@@ -167,6 +167,7 @@ private_install() {
 		}
 	done
 	quietly "$log/install.log" "${make[@]}" install PG_CONFIG="$stage_pg_config"
+	[[ -z ${WED_SQL_AFTER_INSTALL:-} ]] || . "$WED_SQL_AFTER_INSTALL"
 	chmod -R a+rX "$stage/root"
 	# tests add versions of the extension
 	chown "$(server_user)" "$stage/root$share/extension"

@@ -14,6 +14,8 @@ begin
             using errcode = 'WED12',
                   detail = format('It has %s bytes, and 63 is the most.', octet_length(name));
     end if;
+    -- the engine and its workers speak UTF-8
+    perform convert_to(name, 'UTF8');
     if left(name, 1) = '_' then
         raise exception 'name of % is reserved: "%"', kind, name
             using errcode = 'WED12',
@@ -25,7 +27,7 @@ $$;
 revoke all on function wed_sql.check_name(text, text) from public;
 
 comment on function wed_sql.check_name(text, text) is
-'Refuses (WED12) a name that is empty, longer than an identifier can be, or reserved.';
+'Refuses (WED12) a name that is empty, longer than an identifier can be, or reserved; and one that UTF-8 has no characters for.';
 
 -- A new definition: each session reads it before it judges another state.
 create function wed_sql.next_rules_version(flow_id integer) returns bigint
@@ -208,6 +210,7 @@ begin
     end if;
     perform wed_sql.check_name('WED-attribute', new.aname);
     new.atype := wed_sql.type_name(coalesce(new.atype, 'text'));
+    perform convert_to(new.atype, 'UTF8');
     return new;
 end
 $$;

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -155,11 +156,11 @@ func (d *decoder) decode(message []byte, maxStates int) (*Commit, error) {
 		d.current = Commit{}
 		return &done, nil
 	case pglogrepl.MessageTypeRelation:
-		var m pglogrepl.RelationMessage
-		if err := m.Decode(message[1:]); err != nil {
+		id, rel, err := readRelation(message[1:])
+		if err != nil {
 			return nil, fmt.Errorf("relation: %w", err)
 		}
-		d.relations[m.RelationID] = newRelation(&m)
+		d.relations[id] = rel
 		return nil, nil
 	case pglogrepl.MessageTypeInsert, pglogrepl.MessageTypeUpdate:
 		if !d.open {
@@ -181,18 +182,57 @@ func (d *decoder) decode(message []byte, maxStates int) (*Commit, error) {
 	return nil, nil
 }
 
-func newRelation(m *pglogrepl.RelationMessage) *relation {
-	r := &relation{name: m.Namespace + "." + m.RelationName, wid: -1, stamp: -1}
-	for i, c := range m.Columns {
-		switch c.Name {
+// readRelation reads the description of a relation. (That of pglogrepl panics when it is cut short.)
+func readRelation(b []byte) (id uint32, r *relation, err error) {
+	f := fields{b: b}
+	id = f.uint32()
+	namespace, name := f.text(), f.text()
+	f.bytes(1) // the replica identity
+	count := int(binary.BigEndian.Uint16(f.bytes(2)))
+	r = &relation{name: namespace + "." + name, wid: -1, stamp: -1}
+	for i := 0; i < count && f.err == nil; i++ {
+		f.bytes(1) // whether it is of the key
+		c := column{name: f.text(), typ: f.uint32()}
+		f.bytes(4) // the modifier of the type
+		switch c.name {
 		case widColumn:
 			r.wid = i
 		case stampColumn:
 			r.stamp = i
 		}
-		r.columns = append(r.columns, column{name: c.Name, key: quoteJSON(c.Name) + ":", typ: c.DataType})
+		c.key = quoteJSON(c.name) + ":"
+		r.columns = append(r.columns, c)
 	}
-	return r
+	return id, r, f.err
+}
+
+// fields reads the fields of a message; after the first that is not there, all are zero.
+type fields struct {
+	b   []byte
+	err error
+}
+
+func (f *fields) bytes(n int) []byte {
+	if len(f.b) < n {
+		f.err, f.b = errShort, nil
+		return make([]byte, n)
+	}
+	field := f.b[:n]
+	f.b = f.b[n:]
+	return field
+}
+
+func (f *fields) uint32() uint32 { return binary.BigEndian.Uint32(f.bytes(4)) }
+
+func (f *fields) text() string {
+	n := bytes.IndexByte(f.b, 0)
+	if n < 0 {
+		f.err, f.b = errShort, nil
+		return ""
+	}
+	text := string(f.b[:n])
+	f.b = f.b[n+1:]
+	return text
 }
 
 // row reads an Insert, or the new row of an Update.

@@ -155,34 +155,50 @@ func (l *Link) Receive(ctx context.Context, handle func(Command)) error {
 		case err != nil:
 			return fmt.Errorf("link: read: %w", err)
 		}
-		c := Command{Kind: Kind(buf[0])}
-		switch body := buf[1:n]; c.Kind {
-		case Reload:
-			c.Settings = append([]byte(nil), body...)
-		case Discover:
-			switch len(body) {
-			case 0:
-				c.Kind = Everywhere
-			case 4:
-				c.Database = binary.BigEndian.Uint32(body)
-			default:
-				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
-			}
-		case Leave, Return:
-			if len(body) != 8 {
-				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
-			}
-			c.Database, c.Ticket = binary.BigEndian.Uint32(body), binary.BigEndian.Uint32(body[4:])
-		case Abandoned:
-			if len(body) != 4 {
-				return fmt.Errorf("link: message %q has %d bytes", c.Kind, n)
-			}
-			c.Database = binary.BigEndian.Uint32(body)
-		default:
-			continue // a newer worker's word: nothing that this engine could do
+		c, known, err := parseCommand(buf[:n])
+		if err != nil {
+			return err
 		}
-		handle(c)
+		if known { // else a newer worker's word: nothing that this engine could do
+			handle(c)
+		}
 	}
+}
+
+// parseCommand reads a message of the worker.
+func parseCommand(packet []byte) (c Command, known bool, err error) {
+	if len(packet) == 0 {
+		return Command{}, false, errors.New("link: a message without a byte")
+	}
+	c.Kind = Kind(packet[0])
+	body := packet[1:]
+	size := len(body) // what it has to be
+	switch c.Kind {
+	case Reload:
+		c.Settings = append([]byte(nil), body...)
+	case Discover:
+		if size == 0 {
+			c.Kind = Everywhere
+			break
+		}
+		size = 4
+	case Leave, Return:
+		size = 8
+	case Abandoned:
+		size = 4
+	default:
+		return Command{}, false, nil
+	}
+	if len(body) != size {
+		return Command{}, false, fmt.Errorf("link: message %q has %d bytes", c.Kind, len(packet))
+	}
+	if c.Kind != Reload && size >= 4 {
+		c.Database = binary.BigEndian.Uint32(body)
+	}
+	if size == 8 && c.Kind != Reload {
+		c.Ticket = binary.BigEndian.Uint32(body[4:])
+	}
+	return c, true, nil
 }
 
 // Send writes what the other methods leave to be sent, until the worker is gone (nil)

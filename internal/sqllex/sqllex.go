@@ -243,7 +243,11 @@ func (l *lexer) quotedString(prefix int, escapes bool) (Kind, string, error) {
 			case l.at >= len(l.sql):
 				return 0, "", l.fail(start, "unterminated quoted string")
 			case escapes && l.sql[l.at] == '\\' && l.at+1 < len(l.sql):
-				l.at += unescape(&value, l.rest())
+				n, ok := unescape(&value, l.rest())
+				if !ok {
+					return 0, "", l.fail(l.at, "a Unicode escape that is no character")
+				}
+				l.at += n
 			case strings.HasPrefix(l.rest(), "''"):
 				value.WriteByte('\'')
 				l.at += 2
@@ -257,6 +261,9 @@ func (l *lexer) quotedString(prefix int, escapes bool) (Kind, string, error) {
 		}
 		n := continuation(l.rest())
 		if n == 0 {
+			if escapes && (strings.Contains(value.String(), "\x00") || !utf8.ValidString(value.String()) && utf8.ValidString(l.sql[start:l.at])) {
+				return 0, "", l.fail(start, "escapes that make no text")
+			}
 			return String, value.String(), nil
 		}
 		l.at += n
@@ -288,8 +295,8 @@ func continuation(s string) int {
 	return 0
 }
 
-// unescape writes what a backslash sequence means, and returns its length.
-func unescape(b *strings.Builder, s string) int {
+// unescape writes what a backslash sequence means, and returns its length; false if it means nothing.
+func unescape(b *strings.Builder, s string) (length int, ok bool) {
 	number := func(from, most, base int) (value rune, n int) {
 		for n < most && from+n < len(s) {
 			d := digit(s[from+n])
@@ -316,33 +323,39 @@ func unescape(b *strings.Builder, s string) int {
 		v, n := number(2, 2, 16)
 		if n == 0 {
 			b.WriteByte(c)
-			return 2
+			return 2, true
 		}
 		b.WriteByte(byte(v))
-		return 2 + n
+		return 2 + n, true
 	case 'u', 'U':
 		most := 4
 		if c == 'U' {
 			most = 8
 		}
 		v, n := number(2, most, 16)
+		if n < most {
+			return 0, false
+		}
 		if second := 2 + n; utf16.IsSurrogate(v) && strings.HasPrefix(s[second:], `\u`) { // two of them are one character
 			low, m := number(second+2, 4, 16)
-			if r := utf16.DecodeRune(v, low); r != utf8.RuneError {
+			if r := utf16.DecodeRune(v, low); r != utf8.RuneError && m == 4 {
 				b.WriteRune(r)
-				return second + 2 + m
+				return second + 2 + m, true
 			}
 		}
+		if v < 0 || !utf8.ValidRune(v) {
+			return 0, false
+		}
 		b.WriteRune(v)
-		return 2 + n
+		return 2 + n, true
 	case '0', '1', '2', '3', '4', '5', '6', '7':
 		v, n := number(1, 3, 8)
 		b.WriteByte(byte(v))
-		return 1 + n
+		return 1 + n, true
 	default:
 		b.WriteByte(c)
 	}
-	return 2
+	return 2, true
 }
 
 func digit(c byte) int {
