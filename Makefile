@@ -138,7 +138,7 @@ demo:
 shell:
 	@scripts/shell
 bench:
-	@scripts/bench
+	@scripts/bench $(ARGS)
 torture:
 	@scripts/torture
 safeguards:
@@ -162,7 +162,7 @@ endif
 #@ make demo            dependencies, build, a private cluster, a real flow from start to final
 #@ make shell           dependencies, build, a private cluster, and a shell in which psql and wedctl reach it
 #@ make check           dependencies, build, every test    (one stage: scripts/check STAGE)
-#@ make bench           dependencies, build, the figures of this machine
+#@ make bench           dependencies, build, wed_sql beside other systems on this machine (ARGS=compare: is it still as fast?)
 #@ make safeguards      take each safeguard out in turn, and see that the tests notice
 #@ make torture         random flows under fire, and a judge        (options: scripts/torture --help)
 #@ make fuzz            each fuzz test for half a minute     (longer: scripts/fuzz 10m)

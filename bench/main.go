@@ -1,148 +1,180 @@
-// Command bench measures wed_sql on the server that PGHOST and its like name, which it should have for itself: it drops
-// and creates databases called wed_bench. What it prints belongs to one run on one machine; compare the lines with each
-// other, not with those of another day.
+// Command bench measures wed_sql beside what people use now, on the server that PGHOST
+// and its like name, which it should have for itself: it makes and drops databases
+// whose names begin with wed_bench_. See docs/benchmarks.md.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"time"
+	"path/filepath"
+	"strings"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/wed-sql/wed_sql/bench/internal/contest"
+	"github.com/wed-sql/wed_sql/bench/internal/node"
+	"github.com/wed-sql/wed_sql/bench/internal/report"
+	"github.com/wed-sql/wed_sql/bench/internal/river"
+	"github.com/wed-sql/wed_sql/bench/internal/server"
+	"github.com/wed-sql/wed_sql/bench/internal/wedsql"
 )
-
-const database = "wed_bench"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
-	var o options
-	flag.IntVar(&o.instances, "instances", 20000, "instances that are started at once, to see how fast the follower is")
-	flag.IntVar(&o.samples, "samples", 2000, "notifications to wait for, and updates to time")
-	flag.IntVar(&o.clients, "clients", 8, "concurrent workers under load")
-	flag.DurationVar(&o.duration, "duration", 10*time.Second, "how long to load the server, each time")
-	only := flag.String("only", "", "measure this alone: latency, guard, follower, load, bare, rest, worker")
-	flag.Parse()
-
-	if err := recreateDatabase(ctx); err != nil {
-		return err
-	}
-	conn, err := connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if err := defineFlow(ctx, conn); err != nil {
-		return err
-	}
-
-	for _, m := range []struct {
-		name    string
-		measure func(context.Context, *pgx.Conn, options) error
-	}{
-		{"latency", measureLatency}, {"guard", measureGuard}, {"follower", measureFollower}, {"load", measureLoad},
-		{"bare", measureBare}, {"rest", measureRest}, {"worker", measureWorker},
-	} {
-		if *only != "" && m.name != *only {
-			continue
-		}
-		if err := m.measure(ctx, conn, o); err != nil {
-			return err
-		}
-	}
-	conn.Close(ctx)
-	return dropDatabase(ctx)
-}
-
 type options struct {
-	instances, samples, clients int
-	duration                    time.Duration
+	only, systems string
+	rounds        int
+	small, full   bool
+	out           string
+	node          string
+	accepted      string
 }
 
-func connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, "dbname="+database)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to database %s: %w", database, err)
-	}
-	return conn, nil
-}
+const usage = `bench [flags]           measures, prints tables, writes results.json, tables.md and pictures
+bench [flags] compare   measures little, and fails when a ratio is worse than accepted
+bench [flags] accept    measures little, and accepts the ratios as they are
+bench [flags] show      measures nothing: tables and pictures of the results.json that is there
 
-func recreateDatabase(ctx context.Context) error {
-	if err := dropDatabase(ctx); err != nil {
-		return err
-	}
-	admin, err := pgx.Connect(ctx, "")
-	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
-	}
-	defer admin.Close(ctx)
-	_, err = admin.Exec(ctx, "create database "+database)
-	return err
-}
+`
 
-// dropDatabase drops the extension first: a slot keeps its database.
-func dropDatabase(ctx context.Context) error {
-	admin, err := pgx.Connect(ctx, "")
-	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
+func run(ctx context.Context, args []string) error {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.StringVar(&o.only, "only", "w1,w2,w3,w4,writers,growth,engine", "what to measure")
+	flags.StringVar(&o.systems, "systems", "", "only those systems whose names contain one of these, separated by commas")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often, in turns")
+	flags.BoolVar(&o.small, "small", false, "do little, to see whether it works")
+	flags.BoolVar(&o.full, "full", false, "the largest points of the curves, too: hours")
+	flags.StringVar(&o.out, "out", "results", "directory for what is written")
+	flags.StringVar(&o.node, "node", "node", "directory with bench.js and its packages; without it, no system in JavaScript")
+	flags.StringVar(&o.accepted, "accepted", "accepted.json", "file with the accepted ratios")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
 	}
-	defer admin.Close(ctx)
-	var exists bool
-	if err := admin.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", database).Scan(&exists); err != nil || !exists {
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
 		return err
 	}
-	conn, err := connect(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "drop extension if exists wed_sql cascade")
-	conn.Close(ctx)
-	if err != nil {
-		return err
-	}
-	for {
-		_, err = admin.Exec(ctx, "drop database "+database+" with (force)")
-		if err == nil || ctx.Err() != nil {
+	switch command := flags.Arg(0); {
+	case flags.NArg() > 1:
+		return fmt.Errorf("too many arguments: %s", strings.Join(flags.Args(), " "))
+	case command == "":
+		return measureAndShow(ctx, o)
+	case command == "show":
+		r, err := report.Load(filepath.Join(o.out, "results.json"))
+		if err != nil {
 			return err
 		}
-		var active bool // the engine is on its way out
-		if e := admin.QueryRow(ctx, "select exists (select from pg_replication_slots where database = $1)", database).Scan(&active); e != nil || !active {
-			return err
-		}
+		return show(r, o)
+	case command == "compare":
+		return compare(ctx, o)
+	case command == "accept":
+		return accept(ctx, o)
+	default:
+		return fmt.Errorf("no command %q; they are compare, accept, show", command)
 	}
 }
 
-// defineFlow makes the flow of the paper's figure 2, and a plain table to compare it with.
-func defineFlow(ctx context.Context, conn *pgx.Conn) error {
-	for _, sql := range []string{
-		"create extension wed_sql",
-		"select wed_sql.create_flow('paper')",
-		`insert into paper.wed_attr (aname, adv) values ('a1', 'ready'), ('a2', null), ('a3', null)`,
-		`insert into paper.wed_trig (trname, cpred) values
-		     ('tr_a2', $$a1='ready' and (a2 is null)$$),
-		     ('tr_a3', $$a1='ready' and (a3 is null)$$),
-		     ('tr_final', $$a1='ready' and (a2 is not null) and (a3 is not null)$$)`,
-		`insert into paper.wed_trig (cpred, cfinal) values ($$a1 <> 'ready'$$, true)`,
-		`create table plain (wid bigint primary key, pad text default repeat('x', 90), a1 text default 'ready', a2 text, a3 text)
-		     with (fillfactor = 70)`,
-		`create table plain_job (wid bigint, tgid integer, trname text, payload jsonb, fired_at timestamptz default now(),
-		     primary key (wid, tgid))`,
-		"create index on plain_job (trname, fired_at)",
-		"select wed_sql.sync('1 minute')",
-	} {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("%s: %w", sql, err)
+func measureAndShow(ctx context.Context, o options) error {
+	r, err := measure(ctx, o)
+	if r == nil {
+		return err
+	}
+	return errors.Join(err, show(r, o))
+}
+
+// show prints the tables, and writes tables and pictures.
+func show(r *report.Report, o options) error {
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	var text strings.Builder
+	r.WriteTables(&text)
+	fmt.Print("\n", text.String())
+	if err := os.WriteFile(filepath.Join(o.out, "tables.md"), []byte(text.String()), 0o644); err != nil {
+		return err
+	}
+	return r.Draw(o.out)
+}
+
+// tolerance of comparisons: on a shared machine ratios vary by this much from run to run.
+const tolerance = 0.3
+
+// inShort is what compare and accept measure.
+func inShort(o options) options {
+	o.small = true
+	o.only = "w1,w2,w3,w4,writers"
+	return o
+}
+
+func compare(ctx context.Context, o options) error {
+	accepted, err := report.LoadAccepted(o.accepted)
+	if err != nil {
+		return err
+	}
+	r, err := measure(ctx, inShort(o))
+	if err != nil {
+		return err
+	}
+	return accepted.Compare(os.Stdout, r)
+}
+
+func accept(ctx context.Context, o options) error {
+	r, err := measure(ctx, inShort(o))
+	if err != nil {
+		return err
+	}
+	return report.Accept(r, tolerance).Save(filepath.Join(o.out, "accepted.json"))
+}
+
+func systems(o options) (all []contest.System, err error) {
+	for _, s := range wedsql.Systems() {
+		all = append(all, s)
+	}
+	for _, s := range river.Systems() {
+		all = append(all, s)
+	}
+	if _, err := os.Stat(filepath.Join(o.node, "node_modules")); err == nil {
+		for _, s := range node.Systems(o.node) {
+			all = append(all, s)
+		}
+	} else {
+		fmt.Printf("without graphile-worker and pg-boss: their packages are not in %s\n", o.node)
+	}
+	return only(all, o.systems)
+}
+
+func only(all []contest.System, names string) (some []contest.System, err error) {
+	for _, s := range all {
+		for name := range strings.SplitSeq(names, ",") {
+			if strings.Contains(s.Name(), name) {
+				some = append(some, s)
+				break
+			}
 		}
 	}
-	return nil
+	if len(some) == 0 {
+		return nil, fmt.Errorf("no system is called %s", names)
+	}
+	return some, nil
+}
+
+func connect(ctx context.Context) (*server.Server, error) {
+	s, err := server.Connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w (scripts/bench starts one)", err)
+	}
+	return s, nil
 }

@@ -192,6 +192,9 @@ also_install() {
 	private_install
 }
 
+# Further lines for the cluster's postgresql.conf.
+server_settings=()
+
 # start_cluster: a cluster with wed_sql preloaded, reached through
 # a socket in $stage only.
 start_cluster() {
@@ -208,6 +211,7 @@ start_cluster() {
 		say "log_line_prefix = '%m [%p] %b %q%u@%d %a '"
 		# whoever the server runs as, its superuser is postgres here
 		say "wed_sql.conninfo = 'user=postgres'"
+		((${#server_settings[@]} == 0)) || printf '%s\n' "${server_settings[@]}"
 	} >>"$stage/data/postgresql.conf"
 	"${as_server[@]}" pg_ctl --pgdata=data --log=server.log --wait start >"$stage/start.log" 2>&1 || {
 		cat "$stage/start.log" "$stage/server.log"
@@ -222,13 +226,15 @@ stop_cluster() {
 }
 
 # run_with_cluster command...: in a private cluster, as the server's user, in the
-# foreground; exits with the command's status, and not with 0 if anything that it
-# or the server started is left.
+# foreground, and then, if there is one, the function that $keep_results names, with
+# the command's status; exits with that, and not with 0 if anything that it or the
+# server started is left.
 run_with_cluster() {
 	local status=0 left
 	say "starting a private cluster in $stage"
 	start_cluster
 	"${as_server[@]}" "$@" || status=$?
+	[[ -z ${keep_results:-} ]] || "$keep_results" "$status" || status=1
 	stop_cluster
 	left=$(wait_for_leftovers)
 	if [[ -n $left ]]; then

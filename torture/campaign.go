@@ -147,9 +147,9 @@ func (w *world) prepare(ctx context.Context) error {
 // crews are the roles of the processes of a database.
 var crews = [][]string{
 	{"raw", "raw", "start", "worker"},
-	{"raw", "lease", "worker batch", "signal"},
+	{"claim", "lease", "worker batch", "signal"},
 	{"raw", "lease", "worker lease", "mistake"},
-	{"raw", "start", "worker HandleBatch"},
+	{"raw", "claim", "start", "worker HandleBatch"},
 }
 
 // drive has everybody work until the time is over, and then to the end of all instances.

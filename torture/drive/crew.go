@@ -60,6 +60,7 @@ type act func(ctx context.Context, c *client) (bool, error)
 // roles by name. What has more than one connection, or comes from package worker, has a function of its own.
 var roles = map[string]act{
 	"raw":     actRaw,
+	"claim":   actClaim,
 	"lease":   actLease,
 	"start":   actStart,
 	"signal":  actSignal,

@@ -116,6 +116,10 @@ func actSignal(ctx context.Context, c *client) (bool, error) {
 		return false, err
 	}
 	_, err = tx.Exec(ctx, "select wed_sql.signal($1, $2::bigint, $3, $4)", j.flow, j.wid, j.transition, c.definition(j.flow).SetClause(set))
+	if Code(err) == "42704" { // its rules have been disabled
+		c.count("signals for what is disabled")
+		return false, tx.Rollback(ctx)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -122,17 +122,38 @@ func (d *Definition) drawManners(r *rand.Rand, rule *Rule) {
 		rule.Delay = time.Duration(20+r.IntN(500)) * time.Millisecond
 	}
 	if r.IntN(8) == 0 {
-		rule.Action = map[string]string{}
-		for range 1 + r.IntN(2) {
-			c := pick(r, d.Columns)
-			rule.Action[c.Name] = pick(r, domains[c.Type])
-		}
+		rule.Action = d.drawAction(r, rule.Condition)
 	}
 	if r.IntN(4) == 0 {
 		rule.MaxAttempts = 2 + r.IntN(3)
 	}
 	if r.IntN(4) == 0 {
 		rule.Backoff = time.Duration(50+r.IntN(200)) * time.Millisecond
+	}
+}
+
+// drawAction draws values that, as a rule, undo the condition: not all actions are to run for ever.
+func (d *Definition) drawAction(r *rand.Rand, condition *predicate.Node) map[string]string {
+	for n := 0; ; n++ {
+		action, set := map[string]string{}, map[string]*string{}
+		for range 1 + r.IntN(2) {
+			c := pick(r, d.Columns)
+			v := pick(r, domains[c.Type])
+			action[c.Name], set[c.Name] = v, &v
+		}
+		undone := 0
+		for range 20 {
+			s, err := d.Apply(d.drawState(r), set)
+			if err != nil {
+				panic(err) // of the generator
+			}
+			if holds, err := condition.Holds(s); err == nil && !holds {
+				undone++
+			}
+		}
+		if undone > 17 || n == 50 {
+			return action
+		}
 	}
 }
 

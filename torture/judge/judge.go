@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -143,8 +144,8 @@ func (f *Flow) Judge(of *Instance, quiet bool) Finding {
 	t.found.Pended, t.found.Notify, t.found.ByProtocol, t.found.Events = map[int32]bool{}, map[int32]int{}, map[string]int{}, map[string]int{}
 	for _, e := range of.Events {
 		t.found.Events[e.Event]++
-		if e.Event == "timed out" && !f.Clock && e.Held < t.shortestTimeout(e.TGID) {
-			t.said(int(e.Version), "a transaction with a job of rule %d was ended after %v, before its time was up", e.TGID, e.Held)
+		if e.Event == "timed out" && !f.Clock && e.Held < t.shortestTimeout() {
+			t.said(int(e.Version), "a transaction with a job of rule %d was ended after %v, before the time of any job was up", e.TGID, e.Held)
 		}
 	}
 	for _, w := range of.Writes {
@@ -372,14 +373,12 @@ func (t *trial) mostAttempts(tgid int32) int {
 	return most
 }
 
-// shortestTimeout is the shortest that a rule has ever had.
-func (t *trial) shortestTimeout(tgid int32) time.Duration {
-	var shortest time.Duration
+// shortestTimeout is the shortest that a rule of the flow has ever had: one transaction may have had jobs of several.
+func (t *trial) shortestTimeout() time.Duration {
+	shortest := time.Duration(math.MaxInt64)
 	for _, d := range t.Definitions {
 		for _, r := range d.Rules {
-			if r.TGID == tgid && (shortest == 0 || r.Timeout < shortest) {
-				shortest = r.Timeout
-			}
+			shortest = min(shortest, r.Timeout)
 		}
 	}
 	return shortest
@@ -529,7 +528,7 @@ func (t *trial) leftOver(i *instance) {
 			t.said(last, "job_pool has two jobs of rule %d", j.TGID)
 		case p.clock && !t.delayOver(job{j.TGID, p.since}, time.Now()):
 			t.said(last, "job_pool has a job of rule %d, whose delay is not over", j.TGID)
-		case !p.clock && !sameState(t.Definitions[t.of.States[p.since].Rules], j.Payload, t.of.States[p.since].State, t.Gaps) && !t.fromClock(j):
+		case !p.clock && !sameState(t.Definitions[t.of.States[p.since].Rules], j.Payload, t.of.States[p.since].State, t.Gaps) && !t.fromClock(j) && !t.inGap(p.since):
 			t.said(last, "the job of rule %d has the payload %s, not the state that fired it, %s", j.TGID, j.Payload, t.of.States[p.since].State)
 		}
 		if want := t.transition(t.Definitions[t.of.States[last].Rules], j.TGID); j.Transition != want {
@@ -550,6 +549,9 @@ func (t *trial) fromClock(j Job) bool {
 		return e.Event == "timer fired" && e.TGID == j.TGID && e.Version == j.Version
 	})
 }
+
+// inGap says whether the line of a state is missing, as it may: then its jobs were healed, with the state of that time.
+func (t *trial) inGap(version int) bool { return t.Gaps && t.lines[int64(version)] == nil }
 
 // sameState compares two states as they are written down. What is no state of the definition is the same as nothing else;
 // but what was healed was read later, and may have other attributes besides.

@@ -31,6 +31,14 @@ func isNull(attribute string) *predicate.Node {
 }
 
 func trips() *judge.Flow {
+	f := rules()
+	for _, r := range f.Definitions[7].Rules {
+		r.Timeout = time.Hour
+	}
+	return f
+}
+
+func rules() *judge.Flow {
 	stage := predicate.Attr("stage", predicate.Text)
 	return &judge.Flow{Exception: excpt, MaxStates: 20, Definitions: map[int64]*flow.Definition{7: {
 		Flow: "trips", Version: 7,
@@ -38,7 +46,7 @@ func trips() *judge.Flow {
 		Rules: []*flow.Rule{
 			{TGID: final, Final: true, Enabled: true, Condition: is("stage", "done")},
 			{TGID: book, Transition: "book", Enabled: true, Condition: predicate.New(predicate.And, is("stage", "new"), isNull("room"))},
-			{TGID: pay, Transition: "pay", Enabled: true, Timeout: time.Hour, Condition: predicate.New(predicate.And, is("stage", "new"), isNull("paid"))},
+			{TGID: pay, Transition: "pay", Enabled: true, Condition: predicate.New(predicate.And, is("stage", "new"), isNull("paid"))},
 			{TGID: remind, Transition: "remind", Enabled: true, Condition: is("stage", "wait"), Delay: 3 * time.Second},
 			{TGID: offer, Transition: "offer", Enabled: true, Condition: isNull("paid"), Withdrawable: true},
 			{TGID: refund, Transition: "refund", Enabled: false, Condition: predicate.New(predicate.Equal, predicate.New(predicate.ToInteger, stage),
@@ -177,7 +185,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		{"a delay that was over too early", waiting, func(i *judge.Instance) { i.Events[0].At = at(14) }, "too early"},
 		{"a timeout that came too early", waiting, func(i *judge.Instance) {
 			i.Events = append(i.Events, judge.Event{TGID: pay, Event: "timed out", Held: 59 * time.Minute, At: at(11)})
-		}, "before its time was up"},
+		}, "before the time of any job was up"},
 		{"a delayed job that is said to have been fired", waiting, func(i *judge.Instance) { i.Lines[2].Trf = []string{"remind"} }, "trf is"},
 	}
 	for _, test := range tests {

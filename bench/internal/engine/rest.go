@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"context"
@@ -9,15 +9,18 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/wed-sql/wed_sql/bench/internal/report"
+	"github.com/wed-sql/wed_sql/bench/internal/server"
 )
 
-// measureRest looks at the engine while nothing happens.
-func measureRest(ctx context.Context, conn *pgx.Conn, o options) error {
+// rest looks at the engine while nothing happens.
+func rest(ctx context.Context, db *server.Database, conn *pgx.Conn, r *report.Report, z Sizes) error {
 	var pid int
 	if err := conn.QueryRow(ctx, "select engine_pid from wed_sql.status limit 1").Scan(&pid); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "checkpoint"); err != nil {
+	if err := db.Settle(ctx); err != nil {
 		return err
 	}
 	before, err := cpuTime(pid)
@@ -27,7 +30,7 @@ func measureRest(ctx context.Context, conn *pgx.Conn, o options) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(o.duration):
+	case <-time.After(z.Rest):
 	}
 	after, err := cpuTime(pid)
 	if err != nil {
@@ -37,7 +40,8 @@ func measureRest(ctx context.Context, conn *pgx.Conn, o options) error {
 	if err != nil {
 		return err
 	}
-	report("engine at rest: CPU, resident memory", "%.2f %%  %d MB", 100*(after-before).Seconds()/o.duration.Seconds(), resident/1024)
+	add(r, "the engine at rest", report.CPU, 100*(after-before).Seconds()/z.Rest.Seconds())
+	add(r, "the engine at rest", report.Resident, float64(resident)/1024)
 	return nil
 }
 
