@@ -17,9 +17,9 @@ import (
 // Schema is where all of it is, in each database.
 const Schema = "torture"
 
-// The trigger before the guard notes the rules whose commit had returned, the one behind it the state, and the rules that could
-// be seen. Rows of an instance come in the order
-// of its states, for each is written while the instance is locked.
+// The trigger before the guard notes the rules whose commit had returned before the transaction wrote its first state (the one
+// behind it comes when the statement has written all of its rows), that one the state, and the rules that could be seen. Rows
+// of an instance come in the order of its states, for each is written while the instance is locked.
 const schema = `
 create schema torture;
 create table torture.state (
@@ -51,7 +51,9 @@ end $$;
 create function torture.before_state() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
-    perform set_config('torture.low', (select coalesce(max(version), 0)::text from torture.acknowledged where flow = tg_table_schema), true);
+    if coalesce(current_setting('torture.low', true), '') = '' then
+        perform set_config('torture.low', (select coalesce(max(version), 0)::text from torture.acknowledged where flow = tg_table_schema), true);
+    end if;
     return new;
 end $$;
 
