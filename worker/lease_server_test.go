@@ -32,18 +32,23 @@ func TestLeasedJobMayTakeLongerThanItsTimeoutAndItsLease(t *testing.T) {
 	s.exec("update wed_trig set timeout = '200 ms' where trname = 'work'")
 	running, goOn := make(chan struct{}), make(chan struct{})
 	enter := s.enterLater(State{"v": 1})
-	s.start(s.leased("work", func(ctx context.Context, job *Job) (State, error) {
-		running <- struct{}{}
-		<-goOn
+	of := s.leased("work", func(ctx context.Context, job *Job) (State, error) {
+		select {
+		case running <- struct{}{}:
+			<-goOn
+		case <-ctx.Done():
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		return enter(ctx, job)
-	}))
+	})
+	of.Lease = 3 * time.Second // a disk may take its time for a heartbeat
+	s.start(of)
 	s.exec("insert into wed_flow default values")
 	receive(s, running)
 	// while two leases run out that were not extended
-	s.until("select clock_timestamp() > at + interval '2200 ms' from wed_event where event = 'leased'")
+	s.until("select clock_timestamp() > at + interval '6200 ms' from wed_event where event = 'leased'")
 	if n := get[int64](s, "select count(*) from pg_stat_activity where application_name like 'wed_sql worker ' || $1 || '%' and state like 'idle in%'",
 		s.flow); n != 0 {
 		t.Errorf("%d transactions are open meanwhile", n)
