@@ -293,13 +293,6 @@ judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before
 	stamp->nmatched = 1;
 }
 
-static void
-refuse_if_locked(const WedFlow *flow, int64 wid, int32 tgid)
-{
-	if (wed_job_lock_held(wid, tgid))
-		wed_refuse_job_not_pending(flow, wid, tgid);
-}
-
 /*
  * Who has the lock of a job means to perform it, and does not know that the
  * instance has ended meanwhile: that is not to reopen it.
@@ -307,13 +300,17 @@ refuse_if_locked(const WedFlow *flow, int64 wid, int32 tgid)
 static void
 refuse_late_transition(const WedFlow *flow, int64 wid, const WedStamp *before)
 {
+	WedPending	nothing = {0};
+
 	if (wed_completes_tgid != 0)
 		wed_refuse_job_not_pending(flow, wid, wed_completes_tgid);
-	for (int i = 0; i < flow->nrules; i++)
-		refuse_if_locked(flow, wid, flow->rules[i].tgid);
+	wed_refuse_locked_jobs(flow, wid, &nothing);
+	/* of rules that have gone since */
 	for (int i = 0; i < before->npending; i++)
-		refuse_if_locked(flow, wid, before->pending[i]);
-	refuse_if_locked(flow, wid, flow->excpt_tgid);
+	{
+		if (wed_job_lock_held(wid, before->pending[i]))
+			wed_refuse_job_not_pending(flow, wid, before->pending[i]);
+	}
 }
 
 /* The state that a worker's transition writes, or one that reopens an instance. */

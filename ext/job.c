@@ -209,10 +209,20 @@ refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, const Wed
 					 quote_qualified_identifier(flow->name, "job_pool"))));
 }
 
-/*
- * No pending job is locked: says whether there is a lock of one that was
- * pending, or may be once.
- */
+/* An error if this transaction has the lock of a job that is not pending, though it was, or may be once. */
+void
+wed_refuse_locked_jobs(const WedFlow *flow, int64 wid, const WedPending *pending)
+{
+	for (int i = 0; i < flow->nrules; i++)
+	{
+		if (wed_job_lock_held(wid, flow->rules[i].tgid))
+			refuse_job_not_pending(flow, wid, pending, flow->rules[i].tgid);
+	}
+	if (wed_job_lock_held(wid, flow->excpt_tgid))
+		refuse_job_not_pending(flow, wid, pending, flow->excpt_tgid);
+}
+
+/* No pending job is locked: says whether another one is. */
 static void
 refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending)
 {
@@ -222,13 +232,7 @@ refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedP
 			refuse_job_not_pending(flow, wid, pending, wed_completes_tgid);
 		refuse_without_lock(flow, job_pool, wid, pending, wed_completes_tgid);
 	}
-	for (int i = 0; i < flow->nrules; i++)
-	{
-		if (wed_job_lock_held(wid, flow->rules[i].tgid))
-			refuse_job_not_pending(flow, wid, pending, flow->rules[i].tgid);
-	}
-	if (wed_job_lock_held(wid, flow->excpt_tgid))
-		refuse_job_not_pending(flow, wid, pending, flow->excpt_tgid);
+	wed_refuse_locked_jobs(flow, wid, pending);
 	refuse_without_lock(flow, job_pool, wid, pending, 0);
 }
 

@@ -268,6 +268,7 @@ extern bool wed_has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 sinc
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
 extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);
 extern void wed_append_transition(StringInfo buf, const char *trname, int32 tgid);
+extern void wed_refuse_locked_jobs(const WedFlow *flow, int64 wid, const WedPending *pending);
 extern void wed_refuse_job_not_pending(const WedFlow *flow, int64 wid, int32 tgid);
 
 /* printed.c */
