@@ -32,23 +32,19 @@ commit;
 
 // Ceiling is how many such transactions so many clients make per second, each of a row and a job of its own.
 func Ceiling(ctx context.Context, s *server.Server, transactions, clients int) (perSecond float64, err error) {
-	db, err := s.Create(ctx, "bare")
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if e := db.Drop(context.WithoutCancel(ctx)); err == nil {
-			err = e
+	err = s.With(ctx, "bare", func(db *server.Database) error {
+		each := transactions / clients
+		if err := db.Exec(ctx, fmt.Sprintf(tables, each*clients)); err != nil {
+			return err
 		}
-	}()
-	each := transactions / clients
-	if err := db.Exec(ctx, fmt.Sprintf(tables, each*clients)); err != nil {
-		return 0, err
-	}
-	if err := db.Settle(ctx); err != nil {
-		return 0, err
-	}
-	return PGBench(ctx, db, script, clients, fmt.Sprintf("--transactions=%d", each), "--define=i=0", fmt.Sprintf("--define=each=%d", each))
+		if err := db.Settle(ctx); err != nil {
+			return err
+		}
+		perSecond, err = PGBench(ctx, db, script, clients, fmt.Sprintf("--transactions=%d", each), "--define=i=0",
+			fmt.Sprintf("--define=each=%d", each))
+		return err
+	})
+	return perSecond, err
 }
 
 // PGBench runs a script and returns the transactions per second that it reports.

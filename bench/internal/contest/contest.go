@@ -185,15 +185,15 @@ func FlowTimes(ctx context.Context, s *server.Server, system System, instances, 
 // within has f run with a session of the system in a new database.
 func within[R any](ctx context.Context, s *server.Server, system System, kind Kind, concurrency int,
 	f func(*server.Database, Session) (R, error)) (result R, err error) {
-	db, err := s.Create(ctx, string(kind))
-	if err != nil {
-		return result, err
-	}
-	defer func() {
-		if e := db.Drop(context.WithoutCancel(ctx)); err == nil {
-			err = e
-		}
-	}()
+	err = s.With(ctx, string(kind), func(db *server.Database) error {
+		result, err = inSession(ctx, db, system, kind, concurrency, f)
+		return err
+	})
+	return result, err
+}
+
+func inSession[R any](ctx context.Context, db *server.Database, system System, kind Kind, concurrency int,
+	f func(*server.Database, Session) (R, error)) (result R, err error) {
 	session, err := system.Open(ctx, db, kind, concurrency)
 	if err != nil {
 		return result, fmt.Errorf("setting up %s: %w", system.Name(), err)

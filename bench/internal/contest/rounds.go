@@ -39,47 +39,46 @@ func Bouts(systems []System, sizes Sizes) []Bout {
 		r.Add(report.Bare, "bare", report.PerSecond, tps)
 		return err
 	}}}
+	add := func(name string, measure func(context.Context, *server.Server, *report.Report, System) error) {
+		for _, system := range systems {
+			bouts = append(bouts, Bout{name, system.Name(), func(ctx context.Context, s *server.Server, r *report.Report) error {
+				return measure(ctx, s, r, system)
+			}})
+		}
+	}
 	for _, side := range []struct {
 		workload    string
 		concurrency int
 	}{{report.Burst8, 8}, {report.Burst32, 32}} {
-		for _, system := range systems {
-			bouts = append(bouts, Bout{"w1", system.Name(), func(ctx context.Context, s *server.Server, r *report.Report) error {
-				t, err := Burst(ctx, s, system, Fair(system, sizes.Jobs), side.concurrency)
-				if err == nil {
-					t.add(r, side.workload, system)
-				}
-				return err
-			}})
+		add("w1", func(ctx context.Context, s *server.Server, r *report.Report, system System) error {
+			t, err := Burst(ctx, s, system, Fair(system, sizes.Jobs), side.concurrency)
+			if err == nil {
+				t.add(r, side.workload, system)
+			}
+			return err
+		})
+	}
+	add("w2", func(ctx context.Context, s *server.Server, r *report.Report, system System) error {
+		took, err := Pickups(ctx, s, system, sizes.Pickups, concurrency, pickupEvery)
+		if err == nil {
+			addTimes(r, report.Pickup, system, took)
 		}
-	}
-	for _, system := range systems {
-		bouts = append(bouts, Bout{"w2", system.Name(), func(ctx context.Context, s *server.Server, r *report.Report) error {
-			took, err := Pickups(ctx, s, system, sizes.Pickups, concurrency, pickupEvery)
-			if err == nil {
-				addTimes(r, report.Pickup, system, took)
-			}
-			return err
-		}})
-	}
-	for _, system := range systems {
-		bouts = append(bouts, Bout{"w3", system.Name(), func(ctx context.Context, s *server.Server, r *report.Report) error {
-			t, err := Flows(ctx, s, system, Fair(system, sizes.Instances), concurrency)
-			if err == nil {
-				t.add(r, report.FlowRate, system)
-			}
-			return err
-		}})
-	}
-	for _, system := range systems {
-		bouts = append(bouts, Bout{"w3", system.Name(), func(ctx context.Context, s *server.Server, r *report.Report) error {
-			took, err := FlowTimes(ctx, s, system, sizes.Starts, concurrency, startEvery)
-			if err == nil {
-				addTimes(r, report.FlowTime, system, took)
-			}
-			return err
-		}})
-	}
+		return err
+	})
+	add("w3", func(ctx context.Context, s *server.Server, r *report.Report, system System) error {
+		t, err := Flows(ctx, s, system, Fair(system, sizes.Instances), concurrency)
+		if err == nil {
+			t.add(r, report.FlowRate, system)
+		}
+		return err
+	})
+	add("w3", func(ctx context.Context, s *server.Server, r *report.Report, system System) error {
+		took, err := FlowTimes(ctx, s, system, sizes.Starts, concurrency, startEvery)
+		if err == nil {
+			addTimes(r, report.FlowTime, system, took)
+		}
+		return err
+	})
 	return bouts
 }
 

@@ -43,27 +43,20 @@ func Bouts(z Sizes) (bouts []contest.Bout) {
 }
 
 // within has f run with the flow of figure 2 in a new database.
-func within(ctx context.Context, s *server.Server, f func(*server.Database, *pgx.Conn) error) (err error) {
-	db, err := s.Create(ctx, "engine")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := db.Drop(context.WithoutCancel(ctx)); err == nil {
-			err = e
+func within(ctx context.Context, s *server.Server, f func(*server.Database, *pgx.Conn) error) error {
+	return s.With(ctx, "engine", func(db *server.Database) error {
+		for _, sql := range []string{"create extension wed_sql", contest.Figure2, tables, "select wed_sql.sync('1 minute')"} {
+			if err := db.Exec(ctx, sql); err != nil {
+				return err
+			}
 		}
-	}()
-	for _, sql := range []string{"create extension wed_sql", contest.Figure2, tables, "select wed_sql.sync('1 minute')"} {
-		if err := db.Exec(ctx, sql); err != nil {
+		conn, err := db.Connect(ctx)
+		if err != nil {
 			return err
 		}
-	}
-	conn, err := db.Connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return f(db, conn)
+		defer conn.Close(context.WithoutCancel(ctx))
+		return f(db, conn)
+	})
 }
 
 func add(r *report.Report, what, metric string, value float64) {

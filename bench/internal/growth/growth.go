@@ -83,29 +83,24 @@ const flow = `select wed_sql.create_flow('grows');
 
 // within has f run with a flow in a new database.
 func within(ctx context.Context, s *server.Server, definition string, f func(*server.Database, *pgx.Conn) (time.Duration, error)) (cost time.Duration, err error) {
-	db, err := s.Create(ctx, "growth")
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if e := db.Drop(context.WithoutCancel(ctx)); err == nil {
-			err = e
+	err = s.With(ctx, "growth", func(db *server.Database) error {
+		for _, sql := range []string{"create extension wed_sql", definition} {
+			if err := db.Exec(ctx, sql); err != nil {
+				return err
+			}
 		}
-	}()
-	for _, sql := range []string{"create extension wed_sql", definition} {
-		if err := db.Exec(ctx, sql); err != nil {
-			return 0, err
+		conn, err := db.Connect(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	conn, err := db.Connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if err := sync(ctx, conn); err != nil {
-		return 0, err
-	}
-	return f(db, conn)
+		defer conn.Close(context.WithoutCancel(ctx))
+		if err := sync(ctx, conn); err != nil {
+			return err
+		}
+		cost, err = f(db, conn)
+		return err
+	})
+	return cost, err
 }
 
 func sync(ctx context.Context, conn *pgx.Conn) error {

@@ -111,13 +111,9 @@ type Accepted struct {
 
 // LoadAccepted reads them from a file.
 func LoadAccepted(path string) (*Accepted, error) {
-	text, err := os.ReadFile(path)
+	a, err := load[Accepted](path)
 	if err != nil {
 		return nil, err
-	}
-	a := new(Accepted)
-	if err := json.Unmarshal(text, a); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for name := range a.Ratios {
 		if !known(name) {

@@ -95,16 +95,18 @@ func (r *Report) Save(path string) error {
 }
 
 // Load reads a report from a file.
-func Load(path string) (*Report, error) {
+func Load(path string) (*Report, error) { return load[Report](path) }
+
+func load[T any](path string) (*T, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	r := new(Report)
-	if err := json.Unmarshal(text, r); err != nil {
+	t := new(T)
+	if err := json.Unmarshal(text, t); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return r, nil
+	return t, nil
 }
 
 // number in three digits, more or less.

@@ -64,6 +64,20 @@ func (s *Server) Create(ctx context.Context, name string) (*Database, error) {
 	return &Database{Name: name, server: s}, nil
 }
 
+// With makes an empty database for f, and drops it.
+func (s *Server) With(ctx context.Context, name string, f func(*Database) error) (err error) {
+	db, err := s.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := db.Drop(context.WithoutCancel(ctx)); err == nil {
+			err = e
+		}
+	}()
+	return f(db)
+}
+
 // DSN is a connection string.
 func (d *Database) DSN() string { return "dbname=" + d.Name }
 

@@ -80,15 +80,14 @@ const (
 )
 
 func (k kind) measure(ctx context.Context, s *server.Server, writes int) (perSecond float64, err error) {
-	db, err := s.Create(ctx, "writers")
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if e := db.Drop(context.WithoutCancel(ctx)); err == nil {
-			err = e
-		}
-	}()
+	err = s.With(ctx, "writers", func(db *server.Database) error {
+		perSecond, err = k.write(ctx, db, writes)
+		return err
+	})
+	return perSecond, err
+}
+
+func (k kind) write(ctx context.Context, db *server.Database, writes int) (perSecond float64, err error) {
 	each := writes / clients
 	tgid, err := k.fill(ctx, db, each*clients)
 	if err != nil {
