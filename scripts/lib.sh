@@ -24,10 +24,23 @@ as_root() {
 # The server refuses to run as root; root runs it as Debian's user for it.
 server_user() { if ((EUID == 0)); then say postgres; else id -un; fi; }
 
-# open_stage: makes the directory $stage, which the server's user can read and
-# write wherever the repository lies, and has it removed on every way out.
+# in_memory: where directories lie in memory, if this machine has plenty of it. The
+# servers of tests do not wait for a disk there, whose stalls of seconds would be
+# taken for theirs; what a crash leaves of a file is the same.
+in_memory() {
+	local gib=$((1024 * 1024)) shm=/dev/shm available
+	available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
+	((available >= 12 * gib)) || return 1
+	grep -qE " $shm tmpfs " /proc/mounts && ! grep -E " $shm tmpfs " /proc/mounts | grep -qw noexec || return 1
+	(($(df --output=avail -k $shm | tail -n 1) >= 8 * gib)) || return 1
+	[[ -w $shm ]] && say $shm
+}
+
+# open_stage [directory]: makes the directory $stage, which the server's user can read and
+# write wherever the repository lies, and has it removed on every way out. TMPDIR says where, then
+# the argument.
 open_stage() {
-	local base=${TMPDIR:-/tmp} bindir
+	local base=${TMPDIR:-${1:-/tmp}} bindir
 	# A Unix socket's path has to fit into 107 bytes.
 	((${#base} <= 40)) || base=/tmp
 	pg_config=$("$repo/scripts/pg-config") || fail "no pg_config with server headers; make deps installs one"

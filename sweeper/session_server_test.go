@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/wed-sql/wed_sql/internal/servertest"
+	"github.com/wed-sql/wed_sql/internal/stall"
 	"github.com/wed-sql/wed_sql/sweeper"
 )
 
@@ -109,6 +110,7 @@ select 1, tgid, trname, timeout, '{}', now(), 0 from f.wed_trig on conflict do n
 	if err := conn.QueryRow(t.Context(), "select now() from f.job_pool where pg_try_advisory_xact_lock(wid::int, tgid)").Scan(&begun); err != nil {
 		t.Fatal(err)
 	}
+	machine := stall.Watch(t)
 	s.Jobs(time.Second)
 	_, err := conn.Exec(t.Context(), "select pg_sleep(10)")
 	took := time.Since(begun)
@@ -116,7 +118,7 @@ select 1, tgid, trname, timeout, '{}', now(), 0 from f.wed_trig on conflict do n
 	if !errors.As(err, &server) || server.Code != "57P01" || !strings.Contains(server.Detail, "lock of a pending job") {
 		t.Errorf("the transaction ended with %v", err)
 	}
-	if took < time.Second || took > 1250*time.Millisecond {
+	if took < time.Second || took > machine.Patience(1250*time.Millisecond) {
 		t.Errorf("it was ended after %v", took)
 	}
 }
@@ -139,10 +141,11 @@ select flow_id, $1::bigint, 1, 'w', 1, clock_timestamp() + $2::interval from wed
 	if err := conn.QueryRow(t.Context(), set, 1, "1 second").Scan(&due, &xid); err != nil {
 		t.Fatal(err)
 	}
+	machine := stall.Watch(t)
 	s.Due(due, uint32(xid))
 	for left() > 0 {
 	}
-	if late := time.Since(due); late < 0 || late > time.Second {
+	if late := time.Since(due); late < 0 || late > machine.Patience(time.Second) {
 		t.Errorf("done %v after its time", late)
 	}
 
@@ -162,7 +165,7 @@ select flow_id, $1::bigint, 1, 'w', 1, clock_timestamp() + $2::interval from wed
 	committed := time.Now()
 	for left() > 0 {
 	}
-	if late := time.Since(committed); late > time.Second {
+	if late := time.Since(committed); late > machine.Patience(time.Second) {
 		t.Errorf("done %v after it was committed", late)
 	}
 }

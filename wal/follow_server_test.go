@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/wed-sql/wed_sql/internal/stall"
 )
 
 var figure2Trace = []string{
@@ -254,6 +256,7 @@ func TestTheFollowerLearnsOfTheLogsEndAtOnce(t *testing.T) {
 	f := s.follow()
 	f.ready()
 	f.sync()
+	machine := stall.Watch(t)
 	const tries = 50
 	var total time.Duration
 	for range tries {
@@ -262,7 +265,7 @@ func TestTheFollowerLearnsOfTheLogsEndAtOnce(t *testing.T) {
 		f.until("position", func() bool { return f.applied >= lsn })
 		total += time.Since(start)
 	}
-	if mean := total / tries; mean > 100*time.Millisecond {
+	if mean := total / tries; mean > machine.Patience(100*time.Millisecond) {
 		t.Errorf("the follower learns of a position after %v", mean)
 	} else {
 		t.Logf("the follower learns of a position after %v", mean)
@@ -297,9 +300,10 @@ func TestTheServersShutdownRequestIsNotHeldUp(t *testing.T) {
 	s := newServer(t)
 	f := s.follow()
 	f.ready()
+	machine := stall.Watch(t)
 	start := time.Now()
 	f.stop()
-	if d := time.Since(start); d > time.Second {
+	if d := time.Since(start); d > machine.Patience(time.Second) {
 		t.Errorf("stopping took %v", d)
 	}
 	if err := f.ended(); !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "closed") {

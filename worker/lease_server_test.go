@@ -12,7 +12,7 @@ import (
 func (s *server) leased(transition string, h Handler) setup {
 	s.Helper()
 	of := s.worker(transition, h)
-	of.Lease = time.Second
+	of.Lease = 5 * time.Second // a disk may take its time for a heartbeat
 	return of
 }
 
@@ -43,7 +43,7 @@ func TestLeasedJobMayTakeLongerThanItsTimeoutAndItsLease(t *testing.T) {
 		}
 		return enter(ctx, job)
 	})
-	of.Lease = 3 * time.Second // a disk may take its time for a heartbeat
+	of.Lease = 3 * time.Second
 	s.start(of)
 	s.exec("insert into wed_flow default values")
 	receive(s, running)

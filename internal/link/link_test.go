@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wed-sql/wed_sql/internal/link"
+	"github.com/wed-sql/wed_sql/internal/stall"
 )
 
 // pair returns a link and the worker's end of it.
@@ -152,9 +153,10 @@ func TestCountersAreThrottledAndChangesAreNot(t *testing.T) {
 		t.Errorf("three moves of the counters were sent within %v", d)
 	}
 	s.States, s.Phase = 10, link.BackedOff
-	l.Status(s)
+	machine := stall.Watch(t)
 	start = time.Now()
-	if p := read(t, worker); p[5] != 'b' || time.Since(start) > 500*time.Millisecond {
+	l.Status(s)
+	if p := read(t, worker); p[5] != 'b' || time.Since(start) > machine.Patience(500*time.Millisecond) {
 		t.Errorf("a change of phase arrived as %q after %v", p[5], time.Since(start))
 	}
 }

@@ -9,6 +9,7 @@ use Time::HiRes qw(time);
 use WedSql;
 
 my $node = new_server('killed');
+watch_machine();
 $node->start;
 create_figure2($node);
 my $engine = wait_for_engine($node);
@@ -38,7 +39,7 @@ foreach my $signal (qw(KILL SEGV TERM ABRT BUS ILL FPE INT QUIT HUP PIPE USR1 US
 
 	perform($node, $wid, 'tr_final', "a1 = 'done'");
 	is(trace($node, $wid), figure2_trace('tr_a2', 'tr_a3'), "SIG$signal: the history is exact");
-	cmp_ok(time - $when, '<', 20, "SIG$signal: it went on within seconds");
+	cmp_ok(time - $when, '<', patience(20), "SIG$signal: it went on within seconds");
 	$engine = wait_for_engine($node);
 }
 is($session->query_safe('select count(*) from witness where pid = pg_backend_pid()'), '1', 'the session has not noticed');
@@ -59,7 +60,8 @@ is(jobs($node), "$wid tr_a2\n$wid tr_a3", '... and flows go on');
 # its log lines are the server's own
 my $log = slurp_file($node->logfile);
 like($log, qr/^\S+ \S+ \S+ \[\d+\] wed_sql LOG:  wed_sql engine \(PID \d+\) was terminated by signal 9: Killed$/m, 'the log says what happened');
-unlike($log, qr/ (PANIC|FATAL): |server process .* was terminated|all server processes terminated/, 'and nothing worse');
+# (but for a session of an engine that is no more)
+unlike($log, qr/ PANIC: | FATAL: (?! connection to client lost)|server process .* was terminated|all server processes terminated/, 'and nothing worse');
 unlike($log, qr/ wed_sql (WARNING|ERROR): /, 'without a warning');
 
 my ($resident) = slurp_file("/proc/" . wait_for_engine($node) . "/status") =~ /^VmRSS:\s+(\d+) kB/m;

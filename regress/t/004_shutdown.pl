@@ -8,6 +8,7 @@ use Test::More;
 use WedSql;
 
 my $node = new_server('shutdown');
+watch_machine();
 $node->start;
 create_figure2($node);
 wait_for_engine($node);
@@ -53,7 +54,7 @@ in_flight('smart shutdown',
 	sub {
 		my $start = time;
 		$node->stop('smart');
-		cmp_ok(time - $start, '<', 10, 'smart shutdown: does not wait for the engine');
+		cmp_ok(time - $start, '<', patience(10), 'smart shutdown: does not wait for the engine');
 	});
 in_flight('fast shutdown of an engine that does not answer', sub { $node->stop('fast') });
 in_flight('immediate shutdown', sub { $node->stop('immediate') });

@@ -24,6 +24,7 @@ fsync = off
 shared_buffers = 256MB
 autovacuum = off
 CONF
+watch_machine();
 $node->start;
 my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
 $node->safe_psql('postgres', 'create role wed_engine superuser login; create extension wed_sql');
@@ -96,7 +97,7 @@ foreach my $broken (
 my $together = work_off();
 note sprintf('%d states in each of %d databases: %.2f s; with three broken ones beside them %.2f s, ratio %.2f',
 	$states, scalar @good, $alone, $together, $together / $alone);
-cmp_ok($together, '<', 2 * $alone + 1, 'the others go on at full speed');
+cmp_ok($together, '<', patience(2 * $alone + 1), 'the others go on at full speed');
 is(states_of(@good), 'streaming', '... undisturbed');
 
 # mended

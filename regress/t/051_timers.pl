@@ -19,6 +19,7 @@ my $kill_every = $seconds >= 60 ? 10 : 2;
 my $head = 3 + int($timers / 5000);
 
 my $node = new_server('timers');
+watch_machine();
 $node->start;
 $node->safe_psql('postgres', <<'SQL');
 create extension wed_sql;
@@ -42,7 +43,7 @@ update wed_sql.timer t set due_at = d.at from due d where d.wid = t.wid;
 SQL
 
 # The engine is killed again and again while they fall due.
-my ($kills, $begin) = (0, time);
+my ($kills, $begin, $absent) = (0, time, 0);
 my $last = wait_for_engine($node);
 while (time < $begin + $head + $seconds)
 {
@@ -50,7 +51,9 @@ while (time < $begin + $head + $seconds)
 	next if time < $begin + ($kills + 1) * $kill_every;
 	kill 'KILL', $last;
 	$kills++;
+	my $killed = time;
 	$last = wait_for_engine($node, $last);
+	$absent = time - $killed if $absent < time - $killed;
 }
 $node->poll_query_until('postgres', "select count(*) = $timers from wait.job_pool")
   or die 'not all timers have fired';
@@ -63,9 +66,9 @@ is($node->safe_psql('postgres', 'select count(*) from wait.wed_event e join due 
 	0, 'none has fired early');
 my $latest = $node->safe_psql('postgres',
 	q{select round(max(extract(epoch from e.at - due.at))::numeric, 3) from wait.wed_event e join due using (wid)});
-note("the latest was $latest s late");
-# what is promised is a second; a machine that is busy with other things gets more
-cmp_ok($latest, '<', $ENV{WED_SQL_TIMERS} ? 1 : 5, 'and none much too late');
+note("the latest was $latest s late; the longest time without an engine was $absent s");
+# with no engine, none fires
+cmp_ok($latest, '<', patience(1 + 2 * $absent), 'and none late by more than a second, beside the time without an engine');
 is($node->safe_psql('postgres', 'select count(*) from wait.job_pool j join due using (wid) where j.fired_at = due.at'),
 	$timers, 'a job is as old as it would be, had the engine lived');
 

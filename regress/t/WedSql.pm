@@ -6,14 +6,19 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use Fcntl qw(O_RDWR O_CREAT);
+use IO::Handle;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes ();
 
 our @EXPORT = qw(new_server create_figure2 engine_pid wait_for_engine wait_until_gone children
   job_tgid perform trace figure2_trace jobs
   engine_off engine_on wait_until_followed flaws
-  log_lines stop_clean);
+  log_lines stop_clean
+  watch_machine patience);
 
 # A server that is not started yet; cluster and init are arguments for these.
 sub new_server
@@ -214,6 +219,58 @@ union all
 select 'healed', t.wid, t.version from travel.wed_trace t
  where t.healed <> (t.version > 0 and not exists (select from travel.wed_trace p where p.wid = t.wid and p.version = t.version - 1));
 SQL
+}
+
+# A process that measures how long the machine lets a short sleep and a small durable write take. What a server did late
+# is thus told from what the machine did: nobody keeps a promise of a quarter of a second without a disk for two.
+my ($watcher, $watched);
+
+sub watch_machine
+{
+	my $parent = $$;
+	$watched = PostgreSQL::Test::Utils::tempdir() . '/longest';
+	PostgreSQL::Test::Utils::append_to_file($watched, pack('d', 0));
+	defined($watcher = fork) or die "could not fork: $!";
+	return if $watcher;
+	eval { watch($parent) };
+	POSIX::_exit(0);
+}
+
+sub watch
+{
+	my ($parent) = @_;
+	close $_ foreach *STDIN, *STDOUT, *STDERR;
+	sysopen(my $file, $watched, O_RDWR) or return;
+	my ($began, $longest) = (Time::HiRes::time, 0);
+	while (getppid() == $parent)
+	{
+		Time::HiRes::sleep(0.01);
+		sysseek($file, 0, 0) && syswrite($file, pack('d', $longest)) && $file->sync or return;
+		my $now = Time::HiRes::time;
+		$longest = $now - $began if $now - $began > $longest;
+		$began = $now;
+	}
+}
+
+# So many seconds, and what has to be added on this machine: what is promised takes a few steps, each of which may meet
+# the longest such stall.
+sub patience
+{
+	my ($seconds) = @_;
+	my $longest = unpack('d', PostgreSQL::Test::Utils::slurp_file($watched));
+	note(sprintf 'the machine stood still for %.3f s at most', $longest);
+	return $seconds + 4 * $longest;
+}
+
+END
+{
+	my $status = $?;
+	if ($watcher)
+	{
+		kill 'KILL', $watcher;
+		waitpid $watcher, 0;
+	}
+	$? = $status;
 }
 
 # Lines of the server's log that match, since a position in it.
