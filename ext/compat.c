@@ -64,7 +64,7 @@ wed_max_backends(void)
 }
 
 void
-wed_init_materialized_srf(FunctionCallInfo fcinfo)
+wed_init_materialized_srf(FunctionCallInfo fcinfo, int flags)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TupleDesc	desc;
@@ -74,7 +74,9 @@ wed_init_materialized_srf(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("set-valued function called in context that cannot accept a set")));
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+	if (flags & MAT_SRF_USE_EXPECTED_DESC)
+		desc = rsinfo->expectedDesc;
+	else if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	old = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
 	rsinfo->returnMode = SFRM_Materialize;

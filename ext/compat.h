@@ -109,8 +109,9 @@ object_ownercheck(Oid class_id, Oid object_id, Oid role_id)
 #define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
 
 /* compat.c; without flags, as we call it */
-#define InitMaterializedSRF(fcinfo, flags) wed_init_materialized_srf(fcinfo)
-extern void wed_init_materialized_srf(FunctionCallInfo fcinfo);
+#define MAT_SRF_USE_EXPECTED_DESC 0x01
+#define InitMaterializedSRF(fcinfo, flags) wed_init_materialized_srf(fcinfo, flags)
+extern void wed_init_materialized_srf(FunctionCallInfo fcinfo, int flags);
 
 /* before 15 a timeout strikes once */
 #define enable_timeout_every(id, fin_time, delay_in_ms) enable_timeout_at(id, fin_time)

@@ -69,8 +69,11 @@ wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement)
 	set_for_update("wed_sql.lckid", lckid);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	outcome = SPI_execute_with_args(statement->text, statement->nargs, statement->types, statement->args,
-									NULL, false, 0);
+	if (statement->ours)
+		outcome = wed_execute_planned(statement->text, statement->nargs, statement->types, statement->args);
+	else
+		outcome = SPI_execute_with_args(statement->text, statement->nargs, statement->types, statement->args,
+										NULL, false, 0);
 	if (outcome != SPI_OK_UPDATE)
 		elog(ERROR, "update of an instance failed: %s", SPI_result_code_string(outcome));
 	written = SPI_processed == 1;
@@ -181,13 +184,13 @@ static void
 remove_timer(void *arg)
 {
 	CompletedLease *lease = arg;
-	Oid			types[] = {INT4OID, INT8OID, INT4OID};
+	static const Oid types[] = {INT4OID, INT8OID, INT4OID};
 	Datum		args[] = {Int32GetDatum(lease->flow_id), Int64GetDatum(lease->wid), Int32GetDatum(lease->tgid)};
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_with_args("select wed_sql.lease_completed($1, $2, $3)", 3, types, args, NULL, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(SPI_result));
+	if (wed_execute_planned("select wed_sql.lease_completed($1, $2, $3)", lengthof(types), types, args) != SPI_OK_SELECT)
+		elog(ERROR, "could not remove the timer of a lease: %s", SPI_result_code_string(SPI_result));
 	SPI_finish();
 }
 
@@ -227,6 +230,7 @@ complete_lease(const LeaseArgs *lease, Oid function)
 		statement.types[1] = JSONBOID;
 		statement.args[1] = JsonbPGetDatum(lease->state);
 		statement.nargs = 2;
+		statement.ours = true;
 	}
 	statement.text = wed_update_statement(wed_flow, lease->set_clause ? lease->set_clause :
 										  wed_set_clause_of(wed_flow, lease->state, NULL, "$2"), "");

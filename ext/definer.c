@@ -76,17 +76,6 @@ typedef struct DefinerCall
 	int			nest_level;
 } DefinerCall;
 
-static void
-set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg)
-{
-	ParamExternData *param = &params->params[number];
-
-	param->value = arg.value;
-	param->isnull = arg.isnull;
-	param->pflags = PARAM_FLAG_CONST;
-	param->ptype = type;
-}
-
 /* Gives the rows to dest, or leaves them in SPI_tuptable until end_call(). */
 static void
 begin_call_into(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest, DefinerCall *call)
@@ -95,7 +84,6 @@ begin_call_into(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest, 
 	Oid		   *types;
 	int			ntypes;
 	ParamListInfo params = makeParamList(nargs + 1);
-	SPIExecuteOptions options = {.params = params, .dest = dest};
 	NameData	caller_name;
 	NullableDatum name = {NameGetDatum(&caller_name), false};
 
@@ -109,16 +97,16 @@ begin_call_into(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest, 
 	namestrcpy(&caller_name, GetUserNameFromId(call->caller, false));
 	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &ntypes);
 	for (int i = 0; i < nargs; i++)
-		set_parameter(params, i, types[i], fcinfo->args[i]);
-	set_parameter(params, nargs, NAMEOID, name);
+		wed_set_parameter(params, i, types[i], fcinfo->args[i]);
+	wed_set_parameter(params, nargs, NAMEOID, name);
 
 	SetUserIdAndSecContext(function_owner(fcinfo->flinfo->fn_oid),
 						   call->sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	call->nest_level = NewGUCNestLevel();
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute_extended(query, &options) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(SPI_result));
+	if (wed_execute_planned_into(query, params, dest) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute a query: %s", SPI_result_code_string(SPI_result));
 }
 
 static void

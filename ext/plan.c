@@ -15,12 +15,20 @@
 
 #include "common/hashfn.h"
 #include "executor/spi.h"
+#include "executor/tstoreReceiver.h"
+#include "funcapi.h"
 #include "nodes/parsenodes.h"
 #include "optimizer/cost.h"
+#include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(wed_query_planned);
+PG_FUNCTION_INFO_V1(wed_execute_planned_sql);
 
 /* a worker has a few; who has more begins anew */
 #define MOST_PLANS 64
@@ -75,10 +83,14 @@ remove_unused_plans(void)
 }
 
 static SPIPlanPtr
-prepare(const char *text, int nargs, const Oid *types)
+prepare(const char *text, ParamListInfo params)
 {
-	SPIPlanPtr	plan = SPI_prepare_cursor(text, nargs, unconstify(Oid *, types), CURSOR_OPT_GENERIC_PLAN);
+	Oid		   *types = palloc(sizeof(Oid) * (params->numParams + 1));
+	SPIPlanPtr	plan;
 
+	for (int i = 0; i < params->numParams; i++)
+		types[i] = params->params[i].ptype;
+	plan = SPI_prepare_cursor(text, params->numParams, types, CURSOR_OPT_GENERIC_PLAN);
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
 	return plan;
@@ -86,7 +98,7 @@ prepare(const char *text, int nargs, const Oid *types)
 
 /* The session's plan for a statement; NULL if its place is taken by that of another. */
 static PlanEntry *
-find_plan(const char *text, int nargs, const Oid *types)
+find_plan(const char *text, ParamListInfo params)
 {
 	uint64		hash = hash_bytes_extended((const unsigned char *) text, strlen(text), 0);
 	PlanEntry  *entry;
@@ -101,7 +113,7 @@ find_plan(const char *text, int nargs, const Oid *types)
 	if (hash_get_num_entries(plans) >= MOST_PLANS)
 		remove_unused_plans();
 
-	plan = prepare(text, nargs, types);
+	plan = prepare(text, params);
 	kept_text = MemoryContextStrdup(TopMemoryContext, text);
 	entry = hash_search(plans, &hash, HASH_ENTER, NULL);
 	entry->text = kept_text;
@@ -136,23 +148,35 @@ plan_by_index(SPIPlanPtr plan)
 	PG_END_TRY();
 }
 
+void
+wed_set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg)
+{
+	ParamExternData *param = &params->params[number];
+
+	param->value = arg.value;
+	param->isnull = arg.isnull;
+	param->pflags = PARAM_FLAG_CONST;
+	param->ptype = type;
+}
+
 /*
  * Executes a statement, as the current user; SPI is connected. Returns SPI's
- * outcome.
+ * outcome. Rows go to dest, or to SPI_tuptable if that is NULL.
  */
 int
-wed_execute_planned(const char *text, int nargs, const Oid *types, Datum *args)
+wed_execute_planned_into(const char *text, ParamListInfo params, DestReceiver *dest)
 {
-	PlanEntry  *volatile entry = find_plan(text, nargs, types);
+	SPIExecuteOptions options = {.params = params, .dest = dest};
+	PlanEntry  *volatile entry = find_plan(text, params);
 	int			outcome;
 
 	if (entry == NULL)
-		return SPI_execute_with_args(text, nargs, unconstify(Oid *, types), args, NULL, false, 0);
+		return SPI_execute_extended(text, &options);
 	entry->users++;
 	PG_TRY();
 	{
 		plan_by_index(entry->plan);
-		outcome = SPI_execute_plan(entry->plan, args, NULL, false, 0);
+		outcome = SPI_execute_plan_extended(entry->plan, &options);
 	}
 	PG_FINALLY();
 	{
@@ -160,4 +184,63 @@ wed_execute_planned(const char *text, int nargs, const Oid *types, Datum *args)
 	}
 	PG_END_TRY();
 	return outcome;
+}
+
+/* The same with arguments of these types, none of which is null. */
+int
+wed_execute_planned(const char *text, int nargs, const Oid *types, const Datum *args)
+{
+	ParamListInfo params = makeParamList(nargs);
+
+	for (int i = 0; i < nargs; i++)
+		wed_set_parameter(params, i, types[i], (NullableDatum) {args[i], false});
+	return wed_execute_planned_into(text, params, NULL);
+}
+
+/*
+ * For functions in SQL, where EXECUTE plans its statement each time
+ */
+
+/* Executes the statement that is our first argument, and the others as its parameters. */
+static int
+execute_arguments(FunctionCallInfo fcinfo, DestReceiver *dest)
+{
+	int			count = PG_NARGS() - 1;
+	ParamListInfo params = makeParamList(count);
+	int			outcome;
+
+	for (int i = 0; i < count; i++)
+		wed_set_parameter(params, i, get_fn_expr_argtype(fcinfo->flinfo, i + 1), fcinfo->args[i + 1]);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	outcome = wed_execute_planned_into(text_to_cstring(PG_GETARG_TEXT_PP(0)), params, dest);
+	if (outcome < 0)
+		elog(ERROR, "could not execute a statement: %s", SPI_result_code_string(outcome));
+	return outcome;
+}
+
+/* wed_sql.query_planned(statement text, variadic args "any") -> setof record */
+Datum
+wed_query_planned(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DestReceiver *dest;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	dest = CreateTuplestoreDestReceiver();
+	SetTuplestoreDestReceiverParams(dest, result->setResult, result->econtext->ecxt_per_query_memory,
+									false, result->setDesc, "a planned statement returns other columns than are expected");
+	(void) execute_arguments(fcinfo, dest);
+	SPI_finish();
+	dest->rDestroy(dest);
+	return (Datum) 0;
+}
+
+/* wed_sql.execute_planned(statement text, variadic args "any") -> void */
+Datum
+wed_execute_planned_sql(PG_FUNCTION_ARGS)
+{
+	(void) execute_arguments(fcinfo, NULL);
+	SPI_finish();
+	PG_RETURN_VOID();
 }

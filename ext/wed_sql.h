@@ -20,7 +20,9 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/nodes.h"
+#include "nodes/params.h"
 #include "storage/itemptr.h"
+#include "tcop/dest.h"
 #include "utils/jsonb.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
@@ -290,6 +292,7 @@ typedef struct WedStatement
 	int			nargs;
 	Oid			types[2];
 	Datum		args[2];
+	bool		ours;			/* one of few; others are the caller's */
 } WedStatement;
 
 extern bool wed_complete_job(int32 tgid, const char *lckid, WedStatement *statement);
@@ -297,7 +300,9 @@ extern char *wed_set_clause_of(Relation wed_flow, Jsonb *state, const char *row,
 extern void wed_refuse_no_object(void);
 
 /* plan.c */
-extern int	wed_execute_planned(const char *text, int nargs, const Oid *types, Datum *args);
+extern void wed_set_parameter(ParamListInfo params, int number, Oid type, NullableDatum arg);
+extern int	wed_execute_planned(const char *text, int nargs, const Oid *types, const Datum *args);
+extern int	wed_execute_planned_into(const char *text, ParamListInfo params, DestReceiver *dest);
 
 /* instance.c */
 extern bool wed_read_stamp(Oid relid, int64 wid, WedStamp *stamp);

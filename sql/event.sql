@@ -7,9 +7,9 @@ create function wed_sql.record_event(
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    execute format('insert into %s (wid, version, tgid, trname, event, role, pid, held, detail)
-                    values ($1, $2, $3, $4, $5, $6, $7, $8, $9)', f.wed_event)
-      using wid, version, tgid, trname, event, role, pid, held, detail;
+    perform wed_sql.execute_planned(format('insert into %s (wid, version, tgid, trname, event, role, pid, held, detail)
+                    values ($1, $2, $3, $4, $5, $6, $7, $8, $9)', f.wed_event),
+                                    wid, version, tgid, trname, event, role, pid, held, detail);
     perform wed_sql.count_event(f.flow_id, trname, event);
 end
 $$;

@@ -153,6 +153,25 @@ create function wed_sql.discover() returns void
 comment on function wed_sql.discover() is
 'Has the engine look for databases with WED-flows, once this transaction has committed.';
 
+-- Call these by a cast of each argument: they have the types that they are given.
+create function wed_sql.query_planned(statement text, variadic args "any") returns setof record
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_query_planned';
+
+revoke all on function wed_sql.query_planned(text, "any") from public;
+
+comment on function wed_sql.query_planned(text, "any") is
+'EXECUTE of a statement that returns rows, which a session plans once.';
+
+create function wed_sql.execute_planned(statement text, variadic args "any") returns void
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_execute_planned_sql';
+
+revoke all on function wed_sql.execute_planned(text, "any") from public;
+
+comment on function wed_sql.execute_planned(text, "any") is
+'EXECUTE of a statement that returns nothing, which a session plans once.';
+
 create function wed_sql.module_version() returns text
     language c stable parallel unsafe
     as 'MODULE_PATHNAME', 'wed_module_version';

@@ -26,7 +26,7 @@ create function wed_sql.take_leases(f wed_sql.flow, wids bigint[], tgids integer
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return query execute format($sql$
+    return query select * from wed_sql.query_planned(format($sql$
         with free as materialized (
             select j.wid, j.tgid, j.version
               from unnest($1, $2) c(wid, tgid)
@@ -52,8 +52,9 @@ begin
                case when s.shown then l.last_error end, l.leased_until
           from leased l, lateral (select wed_sql.shows_jobs($6, l.trname, $4) as shown) s
          order by l.priority desc, l.fired_at, l.wid, l.tgid
-    $sql$, f.job_pool, f.wed_event)
-      using wids, tgids, duration, caller, f.flow_id, f;
+    $sql$, f.job_pool, f.wed_event), wids, tgids, duration, caller, f.flow_id, f)
+      as (wid bigint, tgid integer, trname text, lckid text, payload jsonb, fired_at timestamp with time zone,
+          attempts integer, last_error text, leased_until timestamp with time zone);
 end
 $$;
 
@@ -79,7 +80,7 @@ as $$
 begin
     -- One by one, in order, and the limit ends it: no lock is taken but those of what is returned. Rows are locked
     -- only under the jobs' locks: nobody who performs one waits for us.
-    execute format($sql$
+    select t.* into wids, tgids, rows from wed_sql.query_planned(format($sql$
         select array_agg(c.wid), array_agg(c.tgid), array_agg(c.ctid)
           from (select c.wid, c.tgid, c.ctid
                   from (select j.wid, j.tgid, j.ctid
@@ -94,8 +95,7 @@ begin
                         offset 0) c
                  where wed_sql.take_job_lock(c.wid, c.tgid)
                  limit $2) c
-    $sql$, f.job_pool)
-       into wids, tgids, rows using transition, most, except_tgids, only_wids, except_rows;
+    $sql$, f.job_pool), transition, most, except_tgids, only_wids, except_rows) as t(wids bigint[], tgids integer[], rows tid[]);
 end
 $$;
 
@@ -217,9 +217,10 @@ as $$
 declare
     token text;
 begin
-    execute format('select j.version, j.trname, j.leased_by, j.leased_until, j.lckid
-                      from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1 for update', f.job_pool)
-       into version, trname, leased_by, leased_until, token using wid, tgid;
+    select t.* into version, trname, leased_by, leased_until, token
+      from wed_sql.query_planned(format('select j.version, j.trname, j.leased_by, j.leased_until, j.lckid
+                      from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1 for update', f.job_pool), wid, tgid)
+        as t(version bigint, trname text, leased_by name, leased_until timestamp with time zone, lckid text);
     if version is null then
         raise exception 'job tgid % of instance % of WED-flow "%" is not pending', tgid, wid, wed_sql.flow_name(f)
             using errcode = 'WED03', hint = 'It was completed or withdrawn, or the instance has ended: take another job.';
@@ -253,9 +254,10 @@ begin
     perform wed_sql.check_duration(duration);
     f := wed_sql.flow_of_job(flow, wid, tgid, caller);
     j := wed_sql.leased_job(f, wid, tgid, lckid);
-    execute format('update %s set leased_until = clock_timestamp() + $3
-                     where wid = $1 and tgid = $2 and version = $4 returning leased_until', f.job_pool)
-       into until using wid, tgid, duration, j.version;
+    select t.leased_until into until
+      from wed_sql.query_planned(format('update %s set leased_until = clock_timestamp() + $3
+                     where wid = $1 and tgid = $2 and version = $4 returning leased_until', f.job_pool), wid, tgid, duration, j.version)
+        as t(leased_until timestamp with time zone);
     -- when the timer is due, the engine sees that the lease has become longer: a heartbeat writes one row
     if until < j.leased_until then
         perform wed_sql.set_timer(f, wid, tgid, 'l', j.version, until);
@@ -287,9 +289,10 @@ begin
         raise exception 'a flow, an instance, a tgid and the token of the lease are needed' using errcode = 'null_value_not_allowed';
     end if;
     f := wed_sql.flow_of_job(flow, wid, tgid, caller);
-    execute format('update %s j set lckid = null, leased_until = null, leased_by = null
-                     where j.wid = $1 and j.tgid = $2 and j.lckid = $3 returning j.version, j.trname', f.job_pool)
-       into j using wid, tgid, lckid;
+    select t.* into j
+      from wed_sql.query_planned(format('update %s j set lckid = null, leased_until = null, leased_by = null
+                     where j.wid = $1 and j.tgid = $2 and j.lckid = $3 returning j.version, j.trname', f.job_pool), wid, tgid, lckid)
+        as t(version bigint, trname text);
     if j.version is null then
         return false;
     end if;
@@ -327,11 +330,14 @@ comment on function wed_sql.complete(text, bigint, integer, text, jsonb) is
 
 -- Called by wed_sql.complete(), as the extension's owner, under any search_path: no operators there.
 create function wed_sql.lease_completed(flow_id integer, wid bigint, tgid integer) returns void
-    language sql volatile
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
-    select wed_sql.remove_timers(f, lease_completed.wid, lease_completed.tgid, '{l}')
-      from wed_sql.flow f where f.flow_id = lease_completed.flow_id
+begin
+    perform wed_sql.remove_timers(f, lease_completed.wid, lease_completed.tgid, '{l}')
+       from wed_sql.flow f where f.flow_id = lease_completed.flow_id;
+end
 $$;
 
 revoke all on function wed_sql.lease_completed(integer, bigint, integer) from public;

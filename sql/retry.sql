@@ -16,7 +16,7 @@ create function wed_sql.notifications(f wed_sql.flow, wids bigint[], tgids integ
     set intervalstyle = postgres
 as $$
 begin
-    return query execute format($sql$
+    return query select * from wed_sql.query_planned(format($sql$
         select j.trname,
                case when $4 or octet_length(j.head) + octet_length(j.payload) + 11 > 7999 then j.head || '"payload_omitted":true}'
                     else j.head || '"payload":' || j.payload || '}' end
@@ -30,8 +30,8 @@ begin
                    -- the engine performs an action, no worker
                    and not exists (select from wed_sql.rule r
                                     where r.tgid = p.tgid and r.valid_until = 9223372036854775807 and r.action is not null)) j
-    $sql$, f.job_pool)
-      using wids, tgids, to_json(wed_sql.flow_name(f))::text, (select relrowsecurity from pg_class where oid = f.wed_flow);
+    $sql$, f.job_pool), wids, tgids, to_json(wed_sql.flow_name(f))::text, (select relrowsecurity from pg_class where oid = f.wed_flow))
+      as (channel text, payload text);
 end
 $$;
 
@@ -190,12 +190,12 @@ declare
     again timestamp with time zone;
     clipped constant text := left(reason, 1000);
 begin
-    execute format('select j.trname, j.attempts + 1 from %1$s j
+    select t.* into trname, attempts
+      from wed_sql.query_planned(format('select j.trname, j.attempts + 1 from %1$s j
                      where j.wid = $1 and j.tgid = $2 and j.version = $3 and j.attempts < 2147483647
                        and (j.lckid is null or j.lckid = $4 or j.leased_until is null or j.leased_until <= clock_timestamp())
                        and not exists (select from %1$s n where n.wid = $1 and n.tgid = $2 and n.version > $3)
-                       for update skip locked', f.job_pool)
-       into trname, attempts using wid, tgid, version, token;
+                       for update skip locked', f.job_pool), wid, tgid, version, token) as t(trname text, attempts integer);
     if trname is null then
         return false;
     end if;
@@ -204,9 +204,8 @@ begin
     if pause > 0 then
         again := clock_timestamp() + pause * interval '1 second';
     end if;
-    execute format('update %s set attempts = $3, last_error = $4, available_at = $5, lckid = null, leased_until = null, leased_by = null
-                     where wid = $1 and tgid = $2 and version = $6', f.job_pool)
-      using wid, tgid, attempts, clipped, again, version;
+    perform wed_sql.execute_planned(format('update %s set attempts = $3, last_error = $4, available_at = $5, lckid = null, leased_until = null, leased_by = null
+                     where wid = $1 and tgid = $2 and version = $6', f.job_pool), wid, tgid, attempts, clipped, again, version);
     perform wed_sql.record_event(f, wid, version, tgid, trname, event, role, pid, held, clipped);
     perform wed_sql.remove_timers(f, wid, tgid, '{l,a,r}', version);
     if attempts >= r.max_attempts and event in ('timed out', 'connection lost') then
@@ -300,8 +299,9 @@ declare
     transition text := case when tgid = f.excpt_tgid then '_EXCPT' when r.flow_id = f.flow_id then r.trname end;
     of_job text;
 begin
-    execute format('select j.trname from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1', f.job_pool)
-       into of_job using wid, tgid;
+    select t.trname into of_job
+      from wed_sql.query_planned(format('select j.trname from %s j where j.wid = $1 and j.tgid = $2
+                                          order by j.version desc limit 1', f.job_pool), wid, tgid) as t(trname text);
     if coalesce(of_job, transition) is null then
         raise exception 'WED-flow "%" has no WED-trigger with tgid %', name, tgid
             using errcode = 'undefined_object', hint = 'Take wid and tgid from job_pool.';
@@ -422,9 +422,10 @@ begin
     if not wed_sql.sees_instance(f, wid, caller) or not wed_sql.take_job_lock(wid, tgid) then
         return false;
     end if;
-    execute format('select j.version, j.lckid, j.leased_until, j.leased_until > clock_timestamp() and j.lckid is not null as leased
-                      from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1', f.job_pool)
-       into j using wid, tgid;
+    select t.* into j
+      from wed_sql.query_planned(format('select j.version, j.lckid, j.leased_until, j.leased_until > clock_timestamp() and j.lckid is not null
+                      from %s j where j.wid = $1 and j.tgid = $2 order by j.version desc limit 1', f.job_pool), wid, tgid)
+        as t(version bigint, lckid text, leased_until timestamp with time zone, leased boolean);
     if j.leased and fail_for.lckid is distinct from j.lckid or fail_for.lckid is not null and j.leased is not true then
         perform wed_sql.refuse_lease(f, wid, tgid, fail_for.lckid is not null, case when j.leased then j.leased_until end);
     end if;

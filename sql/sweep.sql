@@ -9,7 +9,7 @@ create function wed_sql.put_jobs(f wed_sql.flow, wids bigint[], tgids integer[],
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return query execute format($sql$
+    return query select * from wed_sql.query_planned(format($sql$
         insert into %1$s as j (wid, tgid, trname, timeout, payload, fired_at, version, priority)
         select d.wid, d.tgid, r.trname, r.timeout,
                coalesce((select t.state from %2$s t where t.wid = d.wid order by t.version desc limit 1), '{}'),
@@ -19,8 +19,8 @@ begin
          where wed_sql.pends($5, d.wid, d.tgid, d.version)
             on conflict do nothing
         returning j.wid, j.tgid, j.version, j.trname
-    $sql$, f.job_pool, f.wed_trace)
-      using wids, tgids, versions, due, f.wed_flow;
+    $sql$, f.job_pool, f.wed_trace), wids, tgids, versions, due, f.wed_flow)
+      as (wid bigint, tgid integer, version bigint, trname text);
 end
 $$;
 
@@ -35,15 +35,14 @@ create function wed_sql.fire_delayed(f wed_sql.flow, wids bigint[], tgids intege
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    execute format($sql$
+    perform wed_sql.execute_planned(format($sql$
         with fired as materialized (select * from wed_sql.put_jobs($6, $1, $2, $3, $4)),
         counted as (
             insert into wed_sql.counted_event (flow_id, trname, event, n)
             select $5, trname, 'fired', count(*) from fired group by trname)
         insert into %s (wid, version, tgid, trname, event)
         select wid, version, tgid, trname, 'timer fired' from fired
-    $sql$, f.wed_event)
-      using wids, tgids, versions, due, f.flow_id, f;
+    $sql$, f.wed_event), wids, tgids, versions, due, f.flow_id, f);
     perform wed_sql.notify_jobs(f, wids, tgids);
 end
 $$;
@@ -64,8 +63,10 @@ declare
     pending boolean;
     available_at timestamp with time zone;
 begin
-    execute format('select true, j.available_at from %s j where j.wid = $1 and j.tgid = $2 and j.version = $3', f.job_pool)
-       into pending, available_at using due.wid, due.tgid, due.version;
+    select t.* into pending, available_at
+      from wed_sql.query_planned(format('select true, j.available_at from %s j
+                                          where j.wid = $1 and j.tgid = $2 and j.version = $3', f.job_pool),
+                                 due.wid, due.tgid, due.version) as t(pending boolean, available_at timestamp with time zone);
     pending := coalesce(pending, false);
     if available_at > clock_timestamp() then -- an attempt has failed meanwhile
         perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, available_at);

@@ -23,7 +23,7 @@ insert into bad.wed_flow (x) values (1);
 select wed_sql.sync();
 update bad.wed_trig set cfinal = true, trname = null, delay = null, cpred = 'x = 9' where trname = 'never';
 update wed_sql.timer set due_at = clock_timestamp() - interval '1 s' where kind = 'd';
-select pg_temp.wait_for('exists (select from good.job_pool)');
+select pg_temp.wait_for('exists (select from good.job_pool) and (select count(*) from bad.job_pool) = 2');
 select trname from good.job_pool;
 select trname from bad.job_pool order by trname;
 
