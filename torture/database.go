@@ -142,7 +142,7 @@ func (d *database) changeOne(ctx context.Context, conn *pgx.Conn, name string, n
 		}
 		return record.Define(ctx, tx, to, what)
 	})
-	if err != nil {
+	if err != nil || to.Version == from.Version {
 		return err
 	}
 	d.report.add("definitions: "+what, 1)

@@ -25,6 +25,35 @@ const (
 	queueBytes = 4 << 20
 )
 
+// How batches that come in quick succession grow: while busyBatches have begun
+// within busyTime, there are busyPace between the beginnings of two. A transaction
+// costs more than the states in it.
+const (
+	busyBatches = 8
+	busyTime    = 20 * time.Millisecond
+	busyPace    = 2500 * time.Microsecond
+)
+
+// pace knows when the last batches began.
+type pace struct {
+	began [busyBatches]time.Time
+	last  int // of these
+}
+
+// wait returns how long the next batch is to wait, to be larger.
+func (p *pace) wait(now time.Time) time.Duration {
+	earliest := p.began[(p.last+1)%busyBatches]
+	if now.Sub(earliest) >= busyTime {
+		return 0
+	}
+	return busyPace - now.Sub(p.began[p.last])
+}
+
+func (p *pace) begin(now time.Time) {
+	p.last = (p.last + 1) % busyBatches
+	p.began[p.last] = now
+}
+
 // store applies batches: an applier.
 type store interface {
 	// apply returns where the server's log was before the batch was committed.
@@ -52,6 +81,7 @@ type pump struct {
 	observer  Observer
 	batchSize func() int
 
+	pace    pace
 	ledger  ledger
 	applied LSN // up to here everything is matched
 	stored  LSN // what wed_sql.follower has
@@ -65,6 +95,14 @@ func (p *pump) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		if wait := p.pace.wait(time.Now()); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		batch, upto := p.queue.take(p.batchSize(), batchBytes)
 		if len(batch) > 0 {
 			if err := p.apply(ctx, batch, upto); err != nil {
@@ -105,6 +143,7 @@ func (p *pump) matched(lsn LSN, commit time.Time) {
 // apply writes a batch, which may be empty.
 func (p *pump) apply(ctx context.Context, batch []Commit, upto LSN) error {
 	faultpoint.Hit(faultpoint.BatchTaken)
+	p.pace.begin(time.Now())
 	at, err := p.store.apply(ctx, batch, upto)
 	if err != nil {
 		return fmt.Errorf("apply up to %s: %w", upto, err)

@@ -301,3 +301,31 @@ func TestAnIdlePositionThatMovedFarIsStoredAndAcknowledged(t *testing.T) {
 		t.Errorf("stored %d times: our own log made us store again", n)
 	}
 }
+
+func TestOnlyBatchesInQuickSuccessionWait(t *testing.T) {
+	var p pace
+	now := time.Now()
+	at := func(d time.Duration) time.Time { return now.Add(d) }
+	if wait := p.wait(at(0)); wait > 0 {
+		t.Errorf("the first batch waits %v", wait)
+	}
+	// A few at once, as the steps of one instance are.
+	for i := range busyBatches - 1 {
+		begin := time.Duration(i) * time.Millisecond
+		if wait := p.wait(at(begin)); wait > 0 {
+			t.Errorf("batch %d of a short burst waits %v", i, wait)
+		}
+		p.begin(at(begin))
+	}
+	last := (busyBatches - 1) * time.Millisecond
+	p.begin(at(last))
+	if wait := p.wait(at(last + time.Millisecond)); wait != busyPace-time.Millisecond {
+		t.Errorf("behind many, a batch waits %v, want %v", wait, busyPace-time.Millisecond)
+	}
+	if wait := p.wait(at(last + busyPace)); wait > 0 {
+		t.Errorf("a batch that comes late waits %v", wait)
+	}
+	if wait := p.wait(at(last + busyTime)); wait > 0 {
+		t.Errorf("a batch after a pause waits %v", wait)
+	}
+}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +19,8 @@ const (
 type conns struct {
 	dial   func(context.Context) (*pgx.Conn, error)
 	tokens chan struct{} // one for each connection that may be in use; nil: no limit
+
+	waiting atomic.Int64 // for a token
 
 	mu     sync.Mutex
 	idle   []idleConn
@@ -42,9 +45,12 @@ func newConns(dial func(context.Context) (*pgx.Conn, error), most int) *conns {
 // get returns a connection that seems to work. It is given back by put.
 func (c *conns) get(ctx context.Context) (*pgx.Conn, error) {
 	if c.tokens != nil {
+		c.waiting.Add(1)
 		select {
 		case c.tokens <- struct{}{}:
+			c.waiting.Add(-1)
 		case <-ctx.Done():
+			c.waiting.Add(-1)
 			return nil, ctx.Err()
 		}
 	}
@@ -69,6 +75,9 @@ func (c *conns) get(ctx context.Context) (*pgx.Conn, error) {
 	c.inUse++
 	return conn, nil
 }
+
+// wanted reports whether somebody waits for a connection.
+func (c *conns) wanted() bool { return c.waiting.Load() > 0 }
 
 func (c *conns) pop() (*pgx.Conn, time.Time) {
 	c.mu.Lock()

@@ -79,7 +79,7 @@ func (d *duty) attach(w *Worker) {
 	d.worker = w
 	d.log = w.log.With("flow", d.flow, "transition", d.transition)
 	d.pool = newPool(d.flow, d.transition)
-	d.queue = newQueue(d.options.Concurrency, w.cfg)
+	d.queue = newQueue(d.options.Concurrency, d.options.Batch, w.cfg)
 	d.conns = w.direct
 	if d.options.Lease > 0 {
 		d.conns = w.brief
@@ -158,7 +158,7 @@ func (d *duty) putBack(t task) {
 
 // scan reads a page of the job pool into the queue. Its error is final.
 func (d *duty) scan(ctx context.Context, conn *pgx.Conn, after cursor) error {
-	found, last, err := d.pool.scan(ctx, conn, after)
+	found, last, err := d.pool.scan(ctx, conn, after, d.queue.page)
 	if err == nil {
 		d.queue.scanFound(found, last)
 		return nil

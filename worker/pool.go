@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -95,15 +96,15 @@ func (p *pool) fail(ctx context.Context, conn *pgx.Conn, job *Job, reason error)
 	return noted, nil
 }
 
-// scan reads a page of pending jobs: by priority, and then the longest pending
+// scan reads a page of up to so many pending jobs: by priority, and then the longest pending
 // first. last is nil when the page is the pool's last one.
-func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (jobs []scanned, last *cursor, err error) {
+func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor, most int) (jobs []scanned, last *cursor, err error) {
 	from := pgtype.Timestamptz{Time: after.firedAt, Valid: true}
 	if after.firedAt.IsZero() {
 		from.InfinityModifier = pgtype.NegativeInfinity
 		after.priority = math.MaxInt32
 	}
-	rows, err := conn.Query(ctx, p.page, pgx.QueryExecModeCacheDescribe, p.transition, after.priority, from, after.key.wid, after.key.tgid, pageSize)
+	rows, err := conn.Query(ctx, p.page, pgx.QueryExecModeCacheDescribe, p.transition, after.priority, from, after.key.wid, after.key.tgid, most)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the job pool: %w", err)
 	}
@@ -115,7 +116,7 @@ func (p *pool) scan(ctx context.Context, conn *pgx.Conn, after cursor) (jobs []s
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the job pool: %w", err)
 	}
-	if len(jobs) == pageSize {
+	if len(jobs) == most {
 		last = &c
 	}
 	return jobs, last, nil
@@ -139,12 +140,22 @@ const (
 // and that nobody else works on, up to most. It takes one round trip. Without
 // such a job it leaves no transaction behind.
 func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key, most int) (claim, error) {
+	var jobs []*Job
+	var batch pgx.Batch
+	p.queueClaim(&batch, conn, keys, most, &jobs)
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return claim{}, p.undo(conn, fmt.Errorf("claim a job: %w", err))
+	}
+	return p.sortOut(conn, keys, most, jobs)
+}
+
+// queueClaim adds the begin of a transaction to a batch, and a claim in it, whose
+// jobs will be in jobs.
+func (p *pool) queueClaim(batch *pgx.Batch, conn *pgx.Conn, keys []key, most int, jobs *[]*Job) {
 	wids, tgids := make([]int64, len(keys)), make([]int32, len(keys))
 	for i, k := range keys {
 		wids[i], tgids[i] = k.wid, k.tgid
 	}
-	var jobs []*Job
-	var batch pgx.Batch
 	// Read committed, whatever the default: a job is read as it is under its lock.
 	batch.Queue("begin isolation level read committed read write")
 	batch.Queue(claimJobs, p.flow, p.transition, wids, tgids, most).Query(func(rows pgx.Rows) error {
@@ -153,14 +164,15 @@ func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key, most int) 
 			if err != nil {
 				return err
 			}
-			jobs = append(jobs, job)
+			*jobs = append(*jobs, job)
 		}
 		return rows.Err()
 	})
-	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
-		return claim{}, p.undo(conn, fmt.Errorf("claim a job: %w", err))
-	}
+}
 
+// sortOut tells which of the keys' jobs were claimed. If none was, it ends the
+// transaction.
+func (p *pool) sortOut(conn *pgx.Conn, keys []key, most int, jobs []*Job) (claim, error) {
 	c := claim{jobs: jobs}
 	for i, k := range keys {
 		switch {
@@ -193,23 +205,38 @@ func (p *pool) claimed(conn *pgx.Conn, row pgx.Rows) (*Job, error) {
 	return job, err
 }
 
-// complete writes the new states of claimed jobs and commits, in one round trip.
-func (p *pool) complete(ctx context.Context, conn *pgx.Conn, jobs []*Job, states []State) error {
+// complete writes the new states of claimed jobs and commits; and then, if there is
+// one, claims the next job in a transaction of its own: all in one round trip.
+// Whatever becomes of that claim, committed says what became of the jobs.
+func (p *pool) complete(ctx context.Context, conn *pgx.Conn, jobs []*Job, states []State, next []key) (committed bool, c claim, err error) {
 	wids, values := make([]int64, len(jobs)), make([]string, len(jobs))
 	for i, state := range states {
 		value, err := json.Marshal(state)
 		if err != nil {
-			return p.undo(conn, fmt.Errorf("encode the new state of instance %d: %w", jobs[i].WID, err))
+			return false, c, p.undo(conn, fmt.Errorf("encode the new state of instance %d: %w", jobs[i].WID, err))
 		}
 		wids[i], values[i] = jobs[i].WID, string(value)
 	}
 	var batch pgx.Batch
 	batch.Queue(completeJobs, p.flow, wids, values)
-	batch.Queue("commit")
-	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
-		return p.undo(conn, fmt.Errorf("write the new state: %w", err))
+	batch.Queue("commit").Exec(func(pgconn.CommandTag) error {
+		committed = true
+		return nil
+	})
+	var claimed []*Job
+	if len(next) > 0 {
+		p.queueClaim(&batch, conn, next, len(next), &claimed)
 	}
-	return nil
+	err = conn.SendBatch(ctx, &batch).Close()
+	switch {
+	case committed && err != nil:
+		return true, c, p.undo(conn, fmt.Errorf("claim a job: %w", err))
+	case err != nil:
+		return false, c, p.undo(conn, fmt.Errorf("write the new state: %w", err))
+	case len(next) > 0:
+		c, err = p.sortOut(conn, next, len(next), claimed)
+	}
+	return true, c, err
 }
 
 // lease takes the first of the jobs that is to be had, for a time, outside of any

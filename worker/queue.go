@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	pageSize = 1000 // jobs read from the pool at a time
+	minPage  = 1000 // jobs read from the pool at a time, or a batch for each slot if that is more
+	maxPage  = 10_000
 	maxClaim = 16   // jobs tried in one round trip
 	maxReady = 4096 // notified jobs remembered; the pool keeps the others
 )
@@ -66,6 +67,7 @@ type entry struct {
 // is really pending is decided by the server when a job is claimed.
 type queue struct {
 	slots      int
+	page       int // jobs read from the pool at a time
 	wakeup     time.Duration
 	retryAfter time.Duration
 	once       bool
@@ -89,9 +91,9 @@ type queue struct {
 	working  int  // number of entries that are taken
 }
 
-func newQueue(slots int, cfg Config) *queue {
+func newQueue(slots, batch int, cfg Config) *queue {
 	q := &queue{
-		slots: slots, wakeup: cfg.Wakeup, retryAfter: cfg.RetryAfter, once: cfg.Once,
+		slots: slots, page: max(minPage, min(slots*batch, maxPage)), wakeup: cfg.Wakeup, retryAfter: cfg.RetryAfter, once: cfg.Once,
 		known: make(map[key]*entry), priority: make(map[int32]int32),
 	}
 	q.cond = sync.NewCond(&q.mu)
@@ -128,7 +130,7 @@ func (q *queue) next(ctx context.Context, most int) (task, bool) {
 		now := time.Now()
 		q.release(now)
 		switch {
-		case q.mayScan() && !q.scanAt.After(now) && len(q.ready) < pageSize:
+		case q.mayScan() && !q.scanAt.After(now) && len(q.ready) < q.page:
 			q.scanning = true
 			return task{scan: true, after: q.after}, true
 		case len(q.ready) > 0:
@@ -141,6 +143,18 @@ func (q *queue) next(ctx context.Context, most int) (task, bool) {
 		q.cond.Wait()
 	}
 	return task{}, false
+}
+
+// more hands out the first of the ready jobs, if next would do so now.
+func (q *queue) more() []key {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.release(now)
+	if len(q.ready) == 0 || q.mayScan() && !q.scanAt.After(now) && len(q.ready) < q.page {
+		return nil
+	}
+	return q.take(1)
 }
 
 // mayScan reports whether the pool is to be read (again) at some time.

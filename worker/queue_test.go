@@ -9,7 +9,7 @@ import (
 )
 
 func openQueue(slots int, cfg Config) *queue {
-	q := newQueue(slots, cfg)
+	q := newQueue(slots, 1, cfg)
 	q.open()
 	return q
 }
@@ -191,7 +191,7 @@ func TestNotificationEndsTheWaitOfAFailedJob(t *testing.T) {
 
 func TestLargePoolIsReadPageByPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const jobs = 3*pageSize + 10
+		const jobs = 3*minPage + 10
 		q := openQueue(1, Config{Wakeup: time.Hour, RetryAfter: DefaultRetryAfter})
 		defer q.close()
 		seen := make(map[key]bool)
@@ -203,11 +203,11 @@ func TestLargePoolIsReadPageByPage(t *testing.T) {
 			if task.scan {
 				first := task.after.key.wid + 1
 				var page []key
-				for wid := first; wid < first+pageSize && wid <= jobs; wid++ {
+				for wid := first; wid < first+minPage && wid <= jobs; wid++ {
 					page = append(page, key{wid, 1})
 				}
 				var last *cursor
-				if len(page) == pageSize {
+				if len(page) == minPage {
 					last = &cursor{firedAt: time.Now(), key: page[len(page)-1]}
 				}
 				q.scanFound(pending(page...), last)
@@ -216,7 +216,7 @@ func TestLargePoolIsReadPageByPage(t *testing.T) {
 			if len(task.keys) > maxClaim {
 				t.Fatalf("%d jobs in one claim", len(task.keys))
 			}
-			if len(q.ready) > 2*pageSize {
+			if len(q.ready) > 2*minPage {
 				t.Fatalf("%d jobs in memory", len(q.ready))
 			}
 			q.giveBack(task.keys[1:])

@@ -16,36 +16,55 @@ import (
 // It reports how many it has found, and whether the transaction has done all
 // that it was to do. Its error is final.
 func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, most int) (found int, whole bool, err error) {
-	begin := time.Now()
+	next := chained{keys: keys, begin: time.Now()}
 	takeCtx, cancel := taking(ctx, jobs)
-	c, err := d.pool.claim(takeCtx, conn, keys, most)
+	next.claim, next.err = d.pool.claim(takeCtx, conn, keys, most)
 	cancel()
-	if err != nil {
-		return 0, false, d.notClaimed(ctx, conn, keys, err)
-	}
-	if ctx.Err() != nil {
-		d.queue.giveBack(keys)
-		return 0, false, d.pool.undo(conn, nil)
-	}
-	d.queue.giveBack(c.untried)
-	d.queue.done(gone, c.gone...)
-	if len(c.jobs) == 0 {
-		return 0, true, nil
-	}
-	t := &transaction{duty: d, conn: conn, begin: begin, jobs: c.jobs}
-	d.metrics.running.Add(int64(len(c.jobs)))
-	t.perform(ctx, jobs)
-	d.metrics.running.Add(-int64(len(c.jobs)))
-	for _, job := range t.alone {
-		if conn.IsClosed() || ctx.Err() != nil {
-			d.queue.done(soon, job.key())
-			continue
+	for link := 0; ; link++ {
+		c := next.claim
+		if next.err != nil {
+			return found, false, d.notClaimed(ctx, conn, next.keys, next.err)
 		}
-		if _, _, err := d.transact(ctx, jobs, conn, []key{job.key()}, 1); err != nil {
-			return len(c.jobs), false, err
+		if ctx.Err() != nil {
+			d.queue.giveBack(next.keys)
+			return found, false, d.pool.undo(conn, nil)
 		}
+		d.queue.giveBack(c.untried)
+		d.queue.done(gone, c.gone...)
+		if len(c.jobs) == 0 {
+			return found, true, nil
+		}
+		found += len(c.jobs)
+		t := &transaction{duty: d, conn: conn, begin: next.begin, jobs: c.jobs, last: most > 1 || link == longestChain}
+		d.metrics.running.Add(int64(len(c.jobs)))
+		t.perform(ctx, jobs)
+		d.metrics.running.Add(-int64(len(c.jobs)))
+		for _, job := range t.alone {
+			if conn.IsClosed() || ctx.Err() != nil {
+				d.queue.done(soon, job.key())
+				continue
+			}
+			if _, _, err := d.transact(ctx, jobs, conn, []key{job.key()}, 1); err != nil {
+				return found, false, err
+			}
+		}
+		if t.next.keys == nil {
+			return found, len(t.alone) == 0, nil
+		}
+		next = t.next
 	}
-	return len(c.jobs), len(t.alone) == 0, nil
+}
+
+// longestChain is how many jobs are claimed with the completion of the one before,
+// until the connection may be another's.
+const longestChain = 100
+
+// chained is what became of a claim.
+type chained struct {
+	keys  []key
+	begin time.Time // a moment before its transaction began
+	claim claim
+	err   error
 }
 
 // transaction performs the jobs that it has claimed, and ends.
@@ -54,6 +73,7 @@ type transaction struct {
 	conn  *pgx.Conn
 	begin time.Time
 	jobs  []*Job
+	last  bool // no other is to be claimed with its end
 
 	done   []*Job // their handlers returned states
 	states []State
@@ -61,6 +81,8 @@ type transaction struct {
 	rest   []*Job // not begun
 
 	alone []*Job // to be claimed again, one by one: one of them keeps the others from committing
+
+	next chained // without keys if nothing was claimed with its end
 }
 
 // failure is a job whose handler gave no state.
@@ -100,12 +122,30 @@ func (t *transaction) perform(ctx, jobs context.Context) {
 	case err != nil, len(t.done) == 0:
 		err = d.pool.undo(t.conn, err)
 	default:
-		err = d.pool.complete(spanCtx, t.conn, t.done, t.states)
+		err = t.complete(spanCtx, ctx)
 		if err != nil && jobsCtx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", context.Cause(jobsCtx), err)
 		}
 	}
 	t.end(jobs, span, err)
+}
+
+// complete commits, and claims the next job with that, unless others wait for the
+// connection, or ctx has ended.
+func (t *transaction) complete(jobsCtx, ctx context.Context) error {
+	d := t.duty
+	var next []key
+	if !t.last && ctx.Err() == nil && !d.conns.wanted() {
+		next = d.queue.more()
+	}
+	begin := time.Now()
+	committed, c, err := d.pool.complete(jobsCtx, t.conn, t.done, t.states, next)
+	if !committed {
+		d.queue.giveBack(next)
+		return err
+	}
+	t.next = chained{next, begin, c, err}
+	return nil
 }
 
 // timeout is that of the whole transaction: the shortest of the jobs'.

@@ -283,7 +283,7 @@ func TestAbortRollsBackWhatIsRunning(t *testing.T) {
 
 func TestOnceDoesWhatIsPendingAndReturns(t *testing.T) {
 	s := newServer(t, oneStep)
-	s.exec("insert into wed_flow (note) select 'x' from generate_series(1, $1)", pageSize+50)
+	s.exec("insert into wed_flow (note) select 'x' from generate_series(1, $1)", minPage+50)
 	s.exec("insert into wed_flow (note) values ('bad')")
 	s.exec("select wed_sql.sync()")
 	cfg := s.worker("work", func(_ context.Context, job *Job) (State, error) {

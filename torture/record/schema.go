@@ -94,11 +94,15 @@ func Watch(ctx context.Context, db Querier, name string) error {
 	return nil
 }
 
-// Define notes the definition that is in force when the transaction commits.
+// Define notes the definition that is in force when the transaction commits, unless it is the one before.
 func Define(ctx context.Context, db Querier, d *flow.Definition, change string) error {
+	before := d.Version
 	err := db.QueryRow(ctx, "select rules_version from wed_sql.flow where wed_flow = $1::text::regclass", predicate.QuoteIdent(d.Flow)+".wed_flow").Scan(&d.Version)
 	if err != nil {
 		return fmt.Errorf("look up the version of %s: %w", d.Flow, err)
+	}
+	if d.Version == before { // what was drawn is what was there
+		return nil
 	}
 	body, err := json.Marshal(d)
 	if err != nil {
