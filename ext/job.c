@@ -46,6 +46,7 @@ typedef struct LockedJobs
 {
 	int			count;
 	WedJob		job;			/* the one to complete; its tgid is 0 if there is none */
+	WedJob		left_over;		/* one that does not pend any more; its tgid is 0 if there is none */
 } LockedJobs;
 
 static SysScanDesc
@@ -175,9 +176,8 @@ list_jobs(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *p
 }
 
 static void
-refuse_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 tgid)
+refuse_named_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 tgid, const char *trname)
 {
-	const char *trname = wed_transition_name(flow, tgid);
 	char	   *others = list_pending(flow, wid, pending, tgid);
 
 	ereport(ERROR,
@@ -188,6 +188,12 @@ refuse_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *pending
 			 errdetail("Pending: %s.", others) :
 			 errdetail("No job of this instance is pending."),
 			 errhint("Another worker may just have completed it, or it was withdrawn: roll back, and take another job.")));
+}
+
+static void
+refuse_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *pending, int32 tgid)
+{
+	refuse_named_job_not_pending(flow, wid, pending, tgid, wed_transition_name(flow, tgid));
 }
 
 static void
@@ -255,7 +261,10 @@ find_locked_jobs(const WedFlow *flow, Relation job_pool, int64 wid, const WedPen
 		/* one that was withdrawn may still be there, beside the one that is due since */
 		if (wed_pending_since(pending, tgid) !=
 			DatumGetInt64(heap_getattr(tuple, JOB_VERSION, desc, &isnull)))
+		{
+			read_job(tuple, desc, &jobs->left_over);
 			continue;
+		}
 		jobs->count++;
 		if (wed_completes_tgid == 0 || wed_completes_tgid == tgid)
 			read_job(tuple, desc, &jobs->job);
@@ -307,6 +316,9 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 
 	find_locked_jobs(flow, job_pool, wid, pending, snapshot, &jobs);
 	*job = jobs.job;
+	/* of a rule that was removed since, only the job is left to tell */
+	if (job->tgid == 0 && jobs.left_over.tgid != 0 && wed_completes_tgid == 0)
+		refuse_named_job_not_pending(flow, wid, pending, jobs.left_over.tgid, jobs.left_over.trname);
 	if (job->tgid == 0)
 		refuse_without_job(flow, job_pool, wid, pending);
 	if (!wed_may_perform(flow, GetUserId(), job->trname))

@@ -57,6 +57,7 @@ type world struct {
 	rand      *oldrand.Rand
 	report    *report
 	loses     atomic.Bool // a fault was injected that may leave gaps in histories
+	forgets   atomic.Bool // one that loses commits of which no client was told
 	clock     atomic.Bool // one that has moved the server's clock
 	hurt      atomic.Bool // any was
 	faulting  sync.Mutex  // held while one is
@@ -243,6 +244,9 @@ func (w *world) inject(ctx context.Context) error {
 		w.hurt.Store(true)
 		if f.Loses {
 			w.loses.Store(true)
+		}
+		if f.Forgets {
+			w.forgets.Store(true)
 		}
 		if f.Clock {
 			w.clock.Store(true)

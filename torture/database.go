@@ -202,6 +202,14 @@ func (d *database) sample(ctx context.Context) error {
 
 // acknowledged looks whether the slot has been told of more than was written: that would be lost.
 func (d *database) acknowledged(ctx context.Context, conn *pgx.Conn) error {
+	// A slot that has just been made is ahead of the tables, until they are healed.
+	streams := func() (streams bool, err error) {
+		err = conn.QueryRow(ctx, "select coalesce(bool_and(state = 'streaming'), false) from wed_sql.status where datname = current_database()").Scan(&streams)
+		return streams, err
+	}
+	if before, err := streams(); err != nil || !before {
+		return err
+	}
 	var confirmed *string
 	err := conn.QueryRow(ctx, `select max(s.confirmed_flush_lsn)::text from pg_replication_slots s join wed_sql.follower f using (slot_name)
 	                            where s.database = current_database()`).Scan(&confirmed)
@@ -211,6 +219,10 @@ func (d *database) acknowledged(ctx context.Context, conn *pgx.Conn) error {
 	var applied *string
 	var ahead *bool
 	if err := conn.QueryRow(ctx, "select applied_lsn::text, applied_lsn < $1::pg_lsn from wed_sql.follower", *confirmed).Scan(&applied, &ahead); err != nil {
+		return err
+	}
+	after, err := streams()
+	if err != nil || !after {
 		return err
 	}
 	if ahead != nil && *ahead {

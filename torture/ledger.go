@@ -38,6 +38,10 @@ func (l *ledger) check(flow string, wid int64, f judge.Finding) {
 
 // rest are notifications of what never pended.
 func (l *ledger) rest() {
+	if l.forgets.Load() {
+		l.report.add("notifications of what a failover has lost, at the most", int64(len(l.seen)))
+		return
+	}
 	for what, times := range l.seen {
 		l.report.violation("%s", fmt.Sprintf("%s, instance %d: rule %d was notified %d times, and never pended", what.flow, what.wid, what.tgid, times))
 	}

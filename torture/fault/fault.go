@@ -33,8 +33,11 @@ type Fault struct {
 	Name   string
 	Weight int  // how often it is drawn, beside others
 	Loses  bool // the slot: histories may have gaps that are marked healed
-	Clock  bool // the server's clock was wrong: what is due by time may have come early or late
-	Inject func(ctx context.Context, w World) error
+	// Forgets says that commits are lost of which no client was told; workers may have been: the log is followed before the
+	// standby has it.
+	Forgets bool
+	Clock   bool // the server's clock was wrong: what is due by time may have come early or late
+	Inject  func(ctx context.Context, w World) error
 }
 
 // ErrSkipped is why a fault was not injected.

@@ -18,7 +18,7 @@ func serverFaults() []Fault {
 		{Name: "immediate shutdown", Weight: 3, Inject: restart(cluster.Immediate)},
 		{Name: "fast restart", Weight: 3, Inject: restart(cluster.Fast)},
 		{Name: "switch to a standby", Weight: 1, Loses: true, Inject: failover(false)},
-		{Name: "failover to a standby", Weight: 1, Loses: true, Inject: failover(true)},
+		{Name: "failover to a standby", Weight: 1, Loses: true, Forgets: true, Inject: failover(true)},
 	}
 }
 

@@ -219,7 +219,7 @@ func (t *trial) state(i *instance, k int) bool {
 
 	st := step{number: k, at: s.At, rules: rules, state: verdict{judged.Final, judged.Failed, judged.Due}}
 	st.said = func(what string) { t.said(k, "%s", what) }
-	st.fired = func(j job) bool { return t.delayOver(j, s.At) }
+	st.fired = func(j job) bool { return t.delayOver(j, s.At) || line == nil && t.actionDue(j, s.At) }
 	st.remains = func(p job) bool {
 		if line == nil {
 			return st.fired(p)
@@ -279,6 +279,12 @@ func (t *trial) delayOver(j job, before time.Time) bool {
 		}
 	}
 	return false
+}
+
+// actionDue says whether a job is an action's whose delay was over at a time.
+func (t *trial) actionDue(j job, at time.Time) bool {
+	rule := t.rule(t.Definitions[t.of.States[j.version].Rules], j.tgid)
+	return rule.Action != nil && at.Sub(t.of.States[j.version].At) >= rule.Delay
 }
 
 // writer finds out who wrote the k-th state; false if that cannot be known yet.
@@ -348,8 +354,7 @@ func (t *trial) engine(i *instance, k int, line *Line, values predicate.State, s
 	default:
 		t.found.ByProtocol["action"]++
 		st.fired = func(j job) bool { // an action notes it when it is done
-			delay := t.rule(t.Definitions[t.of.States[j.version].Rules], j.tgid).Delay
-			return t.Clock || t.delayOver(j, s.At) || s.At.Sub(t.of.States[j.version].At) >= delay
+			return t.Clock || t.delayOver(j, s.At) || t.actionDue(j, s.At)
 		}
 		st.by = t.anyOf(i, st, func(r *flow.Rule) bool {
 			return r.Transition == *line.Trw && t.didSet(r.TGID, values, st.rules)
