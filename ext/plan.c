@@ -13,6 +13,7 @@
  */
 #include "wed_sql.h"
 
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "executor/spi.h"
 #include "executor/tstoreReceiver.h"
@@ -209,8 +210,20 @@ execute_arguments(FunctionCallInfo fcinfo, DestReceiver *dest)
 	ParamListInfo params = makeParamList(count);
 	int			outcome;
 
+	if (PG_ARGISNULL(0) || get_fn_expr_variadic(fcinfo->flinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a statement is needed, and each of its arguments by itself")));
 	for (int i = 0; i < count; i++)
-		wed_set_parameter(params, i, get_fn_expr_argtype(fcinfo->flinfo, i + 1), fcinfo->args[i + 1]);
+	{
+		Oid			type = get_fn_expr_argtype(fcinfo->flinfo, i + 1);
+
+		if (!OidIsValid(type) || type == UNKNOWNOID)
+			ereport(ERROR,
+					(errcode(ERRCODE_INDETERMINATE_DATATYPE),
+					 errmsg("argument %d of the statement has no type", i + 1)));
+		wed_set_parameter(params, i, type, fcinfo->args[i + 1]);
+	}
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	outcome = wed_execute_planned_into(text_to_cstring(PG_GETARG_TEXT_PP(0)), params, dest);

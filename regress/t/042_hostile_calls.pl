@@ -62,6 +62,7 @@ my %values = (
 	pg_lsn => [ "'0/0'", "'FFFFFFFF/FFFFFFFF'" ],
 	char => [ "'x'", "''" ],
 	float8 => [ "'NaN'", "'Infinity'", '-1', '1e308' ],
+	any => [ 'null', '1', "'x'::text", "'{1}'::int[]" ],
 	uuid => [ "'00000000-0000-0000-0000-000000000000'" ],
 	_oid => [ "'{}'", "'{0,4294967295}'" ],
 	_char => [ "'{}'", "'{a,null}'" ],
@@ -94,6 +95,7 @@ sub value
 	my ($type) = @_;
 	my $pool = $values{$type};
 	my $value = $pool->[ int rand @$pool ];
+	return $value if $type eq 'any';
 	my $schema = $pool->[0] eq 'null' ? 'wed_sql' : 'pg_catalog';
 	return "cast($value as $schema.\"$type\")";
 }
