@@ -108,7 +108,7 @@ object_ownercheck(Oid class_id, Oid object_id, Oid role_id)
 
 #define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
 
-/* compat.c; without flags, as we call it */
+/* compat.c; of its flags, the one that we use */
 #define MAT_SRF_USE_EXPECTED_DESC 0x01
 #define InitMaterializedSRF(fcinfo, flags) wed_init_materialized_srf(fcinfo, flags)
 extern void wed_init_materialized_srf(FunctionCallInfo fcinfo, int flags);

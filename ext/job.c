@@ -230,7 +230,7 @@ wed_refuse_locked_jobs(const WedFlow *flow, int64 wid, const WedPending *pending
 
 /* No pending job is locked: says whether another one is. */
 static void
-refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending)
+refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *pending, const WedJob *left_over)
 {
 	if (wed_completes_tgid != 0)
 	{
@@ -238,6 +238,9 @@ refuse_without_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedP
 			refuse_job_not_pending(flow, wid, pending, wed_completes_tgid);
 		refuse_without_lock(flow, job_pool, wid, pending, wed_completes_tgid);
 	}
+	/* of a rule that was removed since, only the job is left to tell */
+	if (left_over->tgid != 0)
+		refuse_named_job_not_pending(flow, wid, pending, left_over->tgid, left_over->trname);
 	wed_refuse_locked_jobs(flow, wid, pending);
 	refuse_without_lock(flow, job_pool, wid, pending, 0);
 }
@@ -316,11 +319,8 @@ choose_job(const WedFlow *flow, Relation job_pool, int64 wid, const WedPending *
 
 	find_locked_jobs(flow, job_pool, wid, pending, snapshot, &jobs);
 	*job = jobs.job;
-	/* of a rule that was removed since, only the job is left to tell */
-	if (job->tgid == 0 && jobs.left_over.tgid != 0 && wed_completes_tgid == 0)
-		refuse_named_job_not_pending(flow, wid, pending, jobs.left_over.tgid, jobs.left_over.trname);
 	if (job->tgid == 0)
-		refuse_without_job(flow, job_pool, wid, pending);
+		refuse_without_job(flow, job_pool, wid, pending, &jobs.left_over);
 	if (!wed_may_perform(flow, GetUserId(), job->trname))
 		wed_refuse_transition(flow, job->trname);
 	if (jobs.count > 1 && wed_completes_tgid == 0)

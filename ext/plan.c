@@ -203,7 +203,7 @@ wed_execute_planned(const char *text, int nargs, const Oid *types, const Datum *
  */
 
 /* Executes the statement that is our first argument, and the others as its parameters. */
-static int
+static void
 execute_arguments(FunctionCallInfo fcinfo, DestReceiver *dest)
 {
 	int			count = PG_NARGS() - 1;
@@ -229,7 +229,7 @@ execute_arguments(FunctionCallInfo fcinfo, DestReceiver *dest)
 	outcome = wed_execute_planned_into(text_to_cstring(PG_GETARG_TEXT_PP(0)), params, dest);
 	if (outcome < 0)
 		elog(ERROR, "could not execute a statement: %s", SPI_result_code_string(outcome));
-	return outcome;
+	SPI_finish();
 }
 
 /* wed_sql.query_planned(statement text, variadic args "any") -> setof record */
@@ -243,8 +243,7 @@ wed_query_planned(PG_FUNCTION_ARGS)
 	dest = CreateTuplestoreDestReceiver();
 	SetTuplestoreDestReceiverParams(dest, result->setResult, result->econtext->ecxt_per_query_memory,
 									false, result->setDesc, "a planned statement returns other columns than are expected");
-	(void) execute_arguments(fcinfo, dest);
-	SPI_finish();
+	execute_arguments(fcinfo, dest);
 	dest->rDestroy(dest);
 	return (Datum) 0;
 }
@@ -253,7 +252,6 @@ wed_query_planned(PG_FUNCTION_ARGS)
 Datum
 wed_execute_planned_sql(PG_FUNCTION_ARGS)
 {
-	(void) execute_arguments(fcinfo, NULL);
-	SPI_finish();
+	execute_arguments(fcinfo, NULL);
 	PG_RETURN_VOID();
 }

@@ -31,7 +31,7 @@ in_memory() {
 	local gib=$((1024 * 1024)) shm=/dev/shm available
 	available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
 	((available >= 12 * gib)) || return 1
-	grep -qE " $shm tmpfs " /proc/mounts && ! grep -E " $shm tmpfs " /proc/mounts | grep -qw noexec || return 1
+	awk -v at=$shm '$2 == at && $3 == "tmpfs" && $4 !~ /noexec/ { found = 1 } END { exit !found }' /proc/mounts || return 1
 	(($(df --output=avail -k $shm | tail -n 1) >= 8 * gib)) || return 1
 	[[ -w $shm ]] && say $shm
 }

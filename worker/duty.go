@@ -115,7 +115,11 @@ func (d *duty) slot(ctx, jobs context.Context) error {
 			found, err = d.lease(ctx, jobs, conn, t.keys)
 		default:
 			var whole bool
-			found, whole, err = d.transact(ctx, jobs, conn, t.keys, size)
+			links := 0 // a batch shares its round trips as it is
+			if size == 1 {
+				links = longestChain
+			}
+			found, whole, err = d.transact(ctx, jobs, conn, t.keys, size, links)
 			d.conns.put(conn)
 			if whole {
 				size = min(2*size, d.options.Batch)

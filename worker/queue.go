@@ -130,7 +130,7 @@ func (q *queue) next(ctx context.Context, most int) (task, bool) {
 		now := time.Now()
 		q.release(now)
 		switch {
-		case q.mayScan() && !q.scanAt.After(now) && len(q.ready) < q.page:
+		case q.scanIsDue(now):
 			q.scanning = true
 			return task{scan: true, after: q.after}, true
 		case len(q.ready) > 0:
@@ -151,7 +151,7 @@ func (q *queue) more() []key {
 	defer q.mu.Unlock()
 	now := time.Now()
 	q.release(now)
-	if len(q.ready) == 0 || q.mayScan() && !q.scanAt.After(now) && len(q.ready) < q.page {
+	if len(q.ready) == 0 || q.scanIsDue(now) {
 		return nil
 	}
 	return q.take(1)
@@ -159,6 +159,11 @@ func (q *queue) more() []key {
 
 // mayScan reports whether the pool is to be read (again) at some time.
 func (q *queue) mayScan() bool { return !q.scanning && !(q.once && q.scanned) }
+
+// scanIsDue reports whether the pool is to be read before anything else is done.
+func (q *queue) scanIsDue(now time.Time) bool {
+	return q.mayScan() && !q.scanAt.After(now) && len(q.ready) < q.page
+}
 
 // arm sets the timer to the next moment at which there is something to do.
 func (q *queue) arm(now time.Time) {

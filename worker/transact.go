@@ -13,14 +13,15 @@ import (
 )
 
 // transact claims some of the jobs in a transaction, performs them and commits.
-// It reports how many it has found, and whether the transaction has done all
-// that it was to do. Its error is final.
-func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, most int) (found int, whole bool, err error) {
+// Up to links more jobs are claimed, each with the end of the transaction before.
+// It reports how many it has found, and whether the transactions have done all
+// that they were to do. Its error is final.
+func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, most, links int) (found int, whole bool, err error) {
 	next := chained{keys: keys, begin: time.Now()}
 	takeCtx, cancel := taking(ctx, jobs)
 	next.claim, next.err = d.pool.claim(takeCtx, conn, keys, most)
 	cancel()
-	for link := 0; ; link++ {
+	for ; ; links-- {
 		c := next.claim
 		if next.err != nil {
 			return found, false, d.notClaimed(ctx, conn, next.keys, next.err)
@@ -35,7 +36,7 @@ func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, m
 			return found, true, nil
 		}
 		found += len(c.jobs)
-		t := &transaction{duty: d, conn: conn, begin: next.begin, jobs: c.jobs, last: most > 1 || link == longestChain}
+		t := &transaction{duty: d, conn: conn, begin: next.begin, jobs: c.jobs, last: links == 0}
 		d.metrics.running.Add(int64(len(c.jobs)))
 		t.perform(ctx, jobs)
 		d.metrics.running.Add(-int64(len(c.jobs)))
@@ -44,7 +45,7 @@ func (d *duty) transact(ctx, jobs context.Context, conn *pgx.Conn, keys []key, m
 				d.queue.done(soon, job.key())
 				continue
 			}
-			if _, _, err := d.transact(ctx, jobs, conn, []key{job.key()}, 1); err != nil {
+			if _, _, err := d.transact(ctx, jobs, conn, []key{job.key()}, 1, 0); err != nil {
 				return found, false, err
 			}
 		}
