@@ -89,7 +89,7 @@ class Worker {
     const client = new Client({
       connectionString: this.dsn || undefined,
       fallback_application_name: `worker.js ${this.transition}`,
-      connectionTimeoutMillis: 5000,
+      connectionTimeoutMillis: 30000,
       keepAlive: true,
     });
     client.lost = new Promise((resolve) => {

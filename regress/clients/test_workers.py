@@ -136,7 +136,7 @@ class Workers(WorkerTest):
         """Work that was leased is not lost with the connections, also when the worker is to end: it is done once."""
         def test(flow):
             flow.insert()
-            worker = flow.start(pause=3)
+            worker = flow.start(pause=1.5 * workers.LEASE)
             until_running(flow)
             # A heartbeat shows that the worker knows of its lease.
             leased_until = flow.server.value('select max(leased_until) from job_pool')
