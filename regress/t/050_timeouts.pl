@@ -92,22 +92,21 @@ commit;
 SQL
 $node->poll_query_until('postgres', 'select count(*) > 100 from f.wed_flow, generate_series(1, n)') or die 'nobody works';
 
-# Half of them are at work, half are idle in their transaction; some are superusers.
+# Half of them are at work, half are idle in their transaction, for longer than any machine stands still; some are superusers.
 my $log = -s $node->logfile;
-my $role = 0;
-foreach my $round (0 .. 4)
+my ($role, @hung) = (0);
+foreach my $how (("select pg_sleep(30);", "\\sleep 8000 ms\nselect 1;") x 5)
 {
-	my @hung;
-	foreach my $how ("select pg_sleep(30);", "\\sleep 1400 ms\nselect 1;")
-	{
-		my $wid = $first + 20 * $round + 10 * @hung;
-		my $out = '';
-		my $script = "\\set wid $wid + :client_id\nbegin;\nupdate f.wed_flow set n = 0 where false;\n"
-		  . "select 1 / pg_try_advisory_xact_lock(:wid::int, $go)::int;\ninsert into f.done values (-1, :wid);\n$how\ncommit;\n";
-		push @hung, pgbench($script, \$out, '-c', 10, '-t', 1, $role++ % 2 ? ('-U', 'worker') : ());
-	}
-	$_->finish foreach @hung;
+	my $wid = $first + 10 * @hung;
+	my $out = '';
+	my $script = "\\set wid $wid + :client_id\nbegin;\nupdate f.wed_flow set n = 0 where false;\n"
+	  . "select 1 / pg_try_advisory_xact_lock(:wid::int, $go)::int;\ninsert into f.done values (-1, :wid);\n$how\ncommit;\n";
+	push @hung, pgbench($script, \$out, '-c', 10, '-t', 1, $role++ % 2 ? ('-U', 'worker') : ());
+	# they begin at times of their own
+	$node->poll_query_until('postgres', "select exists (select from pg_locks where locktype = 'advisory' and objsubid = 2 and classid = $wid)
+		or exists (select from f.wed_event where wid = $wid)");
 }
+$_->finish foreach @hung;
 $node->poll_query_until('postgres', "select count(*) >= 100 from f.wed_event where event = 'timed out'")
   or diag $node->safe_psql('postgres', 'select * from f.wed_event');
 
