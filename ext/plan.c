@@ -31,8 +31,8 @@
 PG_FUNCTION_INFO_V1(wed_query_planned);
 PG_FUNCTION_INFO_V1(wed_execute_planned_sql);
 
-/* a worker has a few; who has more begins anew */
-#define MOST_PLANS 64
+/* a worker has a few, the engine some ten for each busy flow; who has more begins anew */
+#define MOST_PLANS 256
 
 typedef struct PlanEntry
 {

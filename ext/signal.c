@@ -243,17 +243,21 @@ refuse_or_keep(const Signal *signal, Oid function)
  * Sending
  */
 
-static bool
-has_transition(const WedFlow *flow, const char *transition)
+/* No job waits for it, and none will: a job that was fired before its rule was disabled still does. */
+static void
+refuse_unknown(const WedFlow *flow, const char *transition)
 {
 	if (strcmp(transition, WED_EXCEPTION_TRANSITION) == 0)
-		return true;
+		return;
 	for (int i = 0; i < flow->nrules; i++)
 	{
 		if (flow->rules[i].trname != NULL && strcmp(flow->rules[i].trname, transition) == 0)
-			return true;
+			return;
 	}
-	return false;
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("no WED-trigger of WED-flow \"%s\" that is enabled has WED-transition \"%s\"",
+					flow->name, transition)));
 }
 
 static void
@@ -285,11 +289,6 @@ open_signal(FunctionCallInfo fcinfo, Signal *signal)
 	signal->flow = wed_flow_named(name, &signal->wed_flow);
 	if (!wed_may_perform(signal->flow, GetUserId(), signal->transition))
 		wed_refuse_transition(signal->flow, signal->transition);
-	if (!has_transition(signal->flow, signal->transition))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("no WED-trigger of WED-flow \"%s\" that is enabled has WED-transition \"%s\"",
-						name, signal->transition)));
 }
 
 /* What is not valid is not kept, nor does it hang on what is there whether that is noticed. */
@@ -327,6 +326,7 @@ wed_signal(PG_FUNCTION_ARGS)
 		relation_close(signal.wed_flow, NoLock);
 		PG_RETURN_INT64(signal.wid);
 	}
+	refuse_unknown(signal.flow, signal.transition);
 	if (stamp.final)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_INSTANCE_IS_FINAL),
@@ -412,7 +412,10 @@ wed_signal_matching(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
 	}
 	if (!delivered)
+	{
+		refuse_unknown(signal.flow, signal.transition);
 		refuse_or_keep(&signal, fcinfo->flinfo->fn_oid);
+	}
 	relation_close(signal.wed_flow, NoLock);
 	return (Datum) 0;
 }

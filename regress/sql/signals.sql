@@ -138,6 +138,14 @@ select * from pg_temp.refused($$select wed_sql.signal('orders', 'number = 10) or
 select * from pg_temp.refused($$select wed_sql.signal('orders', 'nothing = 10', 'pay', 'paid = 1', true)$$) \gx
 select * from pg_temp.refused($$select wed_sql.signal('orders', 3, 'pay', 'paid = 1; delete from orders.wed_flow', true)$$) \gx
 
+-- a rule that is disabled fires no more; what it has fired waits all the same
+insert into wed_flow (number, stage) values (60, 'open') returning wid \gset
+select wed_sql.sync();
+update wed_trig set enabled = false where trname = 'cancel';
+select wed_sql.signal('orders', :wid, 'cancel', $$stage = 'cancelled'$$) = :wid as delivered;
+select * from pg_temp.refused(format($$select wed_sql.signal('orders', %s, 'cancel', 'paid = 1', true)$$, :wid)) \gx
+update wed_trig set enabled = true where trname = 'cancel';
+
 reset search_path;
 select wed_sql.drop_flow('orders');
 drop owned by wed_sql_clerk, wed_sql_payer, wed_sql_reader;
