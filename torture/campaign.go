@@ -60,7 +60,8 @@ type world struct {
 	forgets   atomic.Bool // one that loses commits of which no client was told
 	clock     atomic.Bool // one that has moved the server's clock
 	hurt      atomic.Bool // any was
-	faulting  sync.Mutex  // held while one is
+	weather   weather
+	faulting  sync.Mutex // held while one is
 }
 
 func (w *world) Cluster() *cluster.Cluster { return w.cluster }
@@ -121,10 +122,17 @@ func (w *world) run(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
-	if err := w.drive(ctx); err != nil {
+	b := newBystander(w)
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	if err := w.drive(ctx, b); err != nil {
 		return err
 	}
 	w.report.phase("judging")
+	if err := b.check(ctx); err != nil {
+		return err
+	}
 	for _, d := range w.databases {
 		if err := d.judge(ctx); err != nil {
 			return err
@@ -154,7 +162,7 @@ var crews = [][]string{
 }
 
 // drive has everybody work until the time is over, and then to the end of all instances.
-func (w *world) drive(ctx context.Context) error {
+func (w *world) drive(ctx context.Context, b *bystander) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	group, working := errgroup.WithContext(working)
@@ -171,6 +179,7 @@ func (w *world) drive(ctx context.Context) error {
 		}
 	}
 	group.Go(func() error { return w.fleet.keep(working, members) })
+	group.Go(func() error { return b.run(working) })
 	for _, d := range w.databases {
 		group.Go(func() error { return d.cleanUp(working) })
 	}
@@ -251,12 +260,17 @@ func (w *world) inject(ctx context.Context) error {
 		if f.Clock {
 			w.clock.Store(true)
 		}
+		over := func() {}
+		if f.Down {
+			over = w.weather.storm()
+		}
 		// One that has begun is healed, also when the time is over.
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
 		w.faulting.Lock()
 		err := f.Inject(within, w)
 		w.faulting.Unlock()
 		cancel()
+		over()
 		w.report.fault(f.Name, err)
 	}
 	return nil

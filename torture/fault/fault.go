@@ -36,6 +36,7 @@ type Fault struct {
 	// Forgets says that commits are lost of which no client was told; workers may have been: the log is followed before the
 	// standby has it.
 	Forgets bool
+	Down    bool // the whole server may go down: also who has nothing to do with wed_sql loses the connection
 	Clock   bool // the server's clock was wrong: what is due by time may have come early or late
 	Inject  func(ctx context.Context, w World) error
 }

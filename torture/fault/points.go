@@ -27,7 +27,7 @@ func pointFaults() []Fault {
 		all = append(all,
 			Fault{Name: "engine killed: " + point, Weight: 3, Loses: loses, Inject: atPoint(point, faultpoint.Kill)},
 			Fault{Name: "engine panics: " + point, Weight: 1, Loses: loses, Inject: atPoint(point, faultpoint.Panic)},
-			Fault{Name: "server killed: " + point, Weight: 1, Loses: loses, Inject: atPoint(point, faultpoint.Stop)})
+			Fault{Name: "server killed: " + point, Weight: 1, Loses: loses, Down: true, Inject: atPoint(point, faultpoint.Stop)})
 	}
 	return all
 }

@@ -23,14 +23,14 @@ func processFaults() []Fault {
 		{Name: "engine terminated", Weight: 5, Inject: endEngine(syscall.SIGTERM)},
 		{Name: "engine stopped", Weight: 4, Inject: pauseOne(cluster.Engine)},
 		{Name: "supervisor terminated", Weight: 4, Inject: signalOne(cluster.Supervisor, syscall.SIGTERM)},
-		{Name: "supervisor killed", Weight: 2, Inject: crash(cluster.Supervisor)},
+		{Name: "supervisor killed", Weight: 2, Down: true, Inject: crash(cluster.Supervisor)},
 		{Name: "supervisor stopped", Weight: 2, Inject: pauseOne(cluster.Supervisor)},
 		{Name: "walsender terminated", Weight: 6, Inject: signalOne(cluster.Walsender, syscall.SIGTERM)},
-		{Name: "walsender killed", Weight: 3, Inject: crash(cluster.Walsender)},
+		{Name: "walsender killed", Weight: 3, Down: true, Inject: crash(cluster.Walsender)},
 		{Name: "walsender stopped", Weight: 4, Inject: pauseOne(cluster.Walsender)},
 		{Name: "client's backend terminated", Weight: 20, Inject: endSession("application_name <> $1")},
 		{Name: "engine's backend terminated", Weight: 10, Inject: endSession("application_name = $1")},
-		{Name: "backend killed", Weight: 3, Inject: crash(cluster.Backend)},
+		{Name: "backend killed", Weight: 3, Down: true, Inject: crash(cluster.Backend)},
 		{Name: "backend stopped", Weight: 4, Inject: pauseOne(cluster.Backend)},
 		{Name: "postmaster stopped", Weight: 1, Inject: pauseOne(cluster.Postmaster)},
 		{Name: "worker killed", Weight: 40, Inject: killWorker},
@@ -155,8 +155,8 @@ func endSession(condition string) func(context.Context, World) error {
 		ended := 0
 		err := within(ctx, w, "postgres", func(conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity
-				where `+condition+` and backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1) s`,
-				cluster.EngineApplication).Scan(&ended)
+				where `+condition+` and datname = any ($2) and backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1) s`,
+				cluster.EngineApplication, w.Databases()).Scan(&ended)
 		})
 		if err != nil {
 			return fmt.Errorf("terminate a backend: %w", err)

@@ -9,16 +9,16 @@ import (
 
 func serverFaults() []Fault {
 	return []Fault{
-		{Name: "postmaster killed", Weight: 3, Inject: func(ctx context.Context, w World) error {
+		{Name: "postmaster killed", Weight: 3, Down: true, Inject: func(ctx context.Context, w World) error {
 			if err := w.Cluster().Kill(ctx); err != nil {
 				return fmt.Errorf("kill the postmaster: %w", err)
 			}
 			return healed(ctx, w)
 		}},
-		{Name: "immediate shutdown", Weight: 3, Inject: restart(cluster.Immediate)},
-		{Name: "fast restart", Weight: 3, Inject: restart(cluster.Fast)},
-		{Name: "switch to a standby", Weight: 1, Loses: true, Inject: failover(false)},
-		{Name: "failover to a standby", Weight: 1, Loses: true, Forgets: true, Inject: failover(true)},
+		{Name: "immediate shutdown", Weight: 3, Down: true, Inject: restart(cluster.Immediate)},
+		{Name: "fast restart", Weight: 3, Down: true, Inject: restart(cluster.Fast)},
+		{Name: "switch to a standby", Weight: 1, Loses: true, Down: true, Inject: failover(false)},
+		{Name: "failover to a standby", Weight: 1, Loses: true, Forgets: true, Down: true, Inject: failover(true)},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 func shortageFaults() []Fault {
 	return []Fault{
-		{Name: "disk full", Weight: 2, Inject: fillDisk},
+		{Name: "disk full", Weight: 2, Down: true, Inject: fillDisk},
 		{Name: "connections exhausted", Weight: 2, Inject: exhaustConnections},
 		{Name: "notification queue full", Weight: 2, Inject: fillQueue},
 		{Name: "clock moved", Weight: 3, Clock: true, Inject: moveClock},
