@@ -32,7 +32,7 @@ PG_CPPFLAGS = -DWED_SQL_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 
 # The extension's script: these files of sql/, in the order in which they build on each other.
-SQL_FILES = prelude catalog functions definition worker flow event retry lease claim signal intervention alter_flow attributes settings purge sweep protection job_lock timeout statistics follower status
+SQL_FILES = prelude catalog functions definition worker flow event retry lease claim signal intervention operator alter_flow attributes settings purge sweep protection job_lock timeout statistics follower status
 SQL = $(patsubst %,sql/%.sql,$(SQL_FILES))
 DATA_built = wed_sql--$(EXTVERSION).sql
 # From one release to the next; once released, they do not change any more.
