@@ -222,7 +222,7 @@ func (t *trial) state(i *instance, k int) bool {
 	st.fired = func(j job) bool { return t.delayOver(j, s.At) || line == nil && t.actionDue(j, s.At) }
 	st.remains = func(p job) bool {
 		if line == nil {
-			return st.fired(p)
+			return t.delayOver(p, s.At) || t.actionDue(p, s.At) && t.goesOn(p.tgid, k)
 		}
 		return slices.Contains(line.Pending, p.tgid)
 	}
@@ -285,6 +285,20 @@ func (t *trial) delayOver(j job, before time.Time) bool {
 func (t *trial) actionDue(j job, at time.Time) bool {
 	rule := t.rule(t.Definitions[t.of.States[j.version].Rules], j.tgid)
 	return rule.Action != nil && at.Sub(t.of.States[j.version].At) >= rule.Delay
+}
+
+// goesOn says whether a job of an action that was due at the k-th state, whose line is missing, had been fired: then it pends in
+// the line that ends the gap, or was performed before that. The engine may have come too late, or not at all.
+func (t *trial) goesOn(tgid int32, k int) bool {
+	for n := k + 1; n < len(t.of.States); n++ {
+		if t.of.States[n].By == tgid {
+			return true
+		}
+		if line := t.lines[int64(n)]; line != nil {
+			return slices.Contains(line.Pending, tgid)
+		}
+	}
+	return false
 }
 
 // writer finds out who wrote the k-th state; false if that cannot be known yet.

@@ -233,3 +233,38 @@ func TestALaggingEngineIsNoViolation(t *testing.T) {
 		t.Errorf("the job that was fired by the last line is missing, and the judge says %q", found.Violations)
 	}
 }
+
+// Whether the engine has come in time for an action, when the condition ceased to hold in a gap of the history, only the line
+// after the gap tells.
+func TestWhatWasDueInAGapHasFiredOrNot(t *testing.T) {
+	t.Parallel()
+	f := trips()
+	f.Gaps = true
+	f.Definitions[7].Rules[3].Action = map[string]string{"stage": "done"}
+	s0 := state(10, "100", `{"stage": "wait", "room": null, "paid": null}`)
+	s1 := state(14, "101", `{"stage": "new", "room": "1", "paid": null}`)
+	s2 := state(15, "102", `{"stage": "new", "room": "1", "paid": "9"}`)
+	late := line(2, 15, s2, str("pay"), "E", []string{"_EXCPT"}, excpt)
+	inTime := line(2, 15, s2, str("pay"), "R", nil, remind)
+	for _, last := range []judge.Line{late, inTime} {
+		last.Healed = true
+		i := &judge.Instance{
+			WID:    3,
+			States: []judge.State{s0, s1, s2},
+			Writes: []judge.Write{
+				{XID: "100", Set: map[string]*string{"stage": str("wait"), "room": nil, "paid": nil}, Protocol: "start"},
+				{XID: "101", TGID: offer, Transition: "offer", Set: set("stage", "new", "room", "1"), Protocol: "raw"},
+				{XID: "102", TGID: pay, Transition: "pay", Set: set("paid", "9"), Protocol: "raw"},
+			},
+			Lines:  []judge.Line{line(0, 10, s0, nil, "R", []string{"offer"}, remind, offer), last},
+			Jobs:   []judge.Job{{TGID: last.Pending[0], Transition: "remind", Version: 0, Payload: s0.State}},
+			Status: last.Status,
+		}
+		if last.Status == "E" {
+			i.Jobs[0] = judge.Job{TGID: excpt, Transition: "_EXCPT", Version: 2, Payload: s2.State}
+		}
+		if found := f.Judge(i, true); len(found.Violations) > 0 {
+			t.Errorf("status %s: %q", last.Status, found.Violations)
+		}
+	}
+}
