@@ -84,8 +84,8 @@ type Settings struct {
 }
 
 const (
-	// maxSleep bounds what a change of the clock can do.
-	maxSleep = time.Minute
+	// maxSleep is how late a timer may be that has become due by a change of the clock. Waking up costs no round trip.
+	maxSleep = 5 * time.Second
 	// longer than three times the longest wed_sql.action_timeout, after which the session ends
 	callTimeout  = 4 * time.Minute
 	firstPause   = 100 * time.Millisecond
