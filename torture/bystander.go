@@ -21,19 +21,19 @@ type bystander struct {
 	next      int64
 }
 
-// weather is how the whole server is: how many faults have taken it down, and whether one is at it.
-type weather struct {
+// outages counts the faults that may take the whole server down.
+type outages struct {
 	begun, ended atomic.Int64
 }
 
-func (w *weather) storm() (over func()) {
-	w.begun.Add(1)
-	return func() { w.ended.Add(1) }
+func (o *outages) begin() (end func()) {
+	o.begun.Add(1)
+	return func() { o.ended.Add(1) }
 }
 
-// calmSince tells whether it was calm from a moment on, of which it is told what begun was.
-func (w *weather) calmSince(begun int64) bool {
-	return w.ended.Load() == begun && w.begun.Load() == begun
+// noneSince tells whether none was under way at a moment, nor since, of which it is told how many had begun.
+func (o *outages) noneSince(begun int64) bool {
+	return o.ended.Load() == begun && o.begun.Load() == begun
 }
 
 func newBystander(w *world) *bystander { return &bystander{world: w, name: "bystander"} }
@@ -68,12 +68,12 @@ func (b *bystander) with(ctx context.Context, f func(*pgx.Conn) error) error {
 // run has it work, on one connection as long as that holds.
 func (b *bystander) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		begun := b.weather.begun.Load()
+		begun := b.outages.begun.Load()
 		// There may be no connection to be had; one that it has is to last.
 		err := b.with(ctx, func(conn *pgx.Conn) error {
 			for ctx.Err() == nil {
 				if err := b.work(ctx, conn); err != nil {
-					if ctx.Err() == nil && b.weather.calmSince(begun) {
+					if ctx.Err() == nil && b.outages.noneSince(begun) {
 						b.report.violation("a transaction in a database without wed_sql has failed: %v", err)
 					}
 					return nil

@@ -60,7 +60,7 @@ type world struct {
 	forgets   atomic.Bool // one that loses commits of which no client was told
 	clock     atomic.Bool // one that has moved the server's clock
 	hurt      atomic.Bool // any was
-	weather   weather
+	outages   outages
 	faulting  sync.Mutex // held while one is
 }
 
@@ -262,7 +262,7 @@ func (w *world) inject(ctx context.Context) error {
 		}
 		over := func() {}
 		if f.Down {
-			over = w.weather.storm()
+			over = w.outages.begin()
 		}
 		// One that has begun is healed, also when the time is over.
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
