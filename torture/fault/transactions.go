@@ -105,7 +105,10 @@ func rollBack(ctx context.Context, w World) error {
 			} else if errors.Is(err, ErrSkipped) {
 				err = nil
 			}
-			if err != nil && !isCode(err, "57P01") { // its time was over
+			if isCode(err, "57P01") { // its time was over, and so is the session
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 			if _, err := conn.PgConn().Exec(ctx, "rollback to a; savepoint b; rollback").ReadAll(); err != nil {
