@@ -28,7 +28,7 @@ end loop; end $$`)},
 		{Name: "large transaction", Weight: 1, Inject: hugeTransaction("64kB",
 			"insert into public.wed_sql_fault_scratch select i, repeat('x', 500) from generate_series(1, 20000) i")},
 		{Name: "savepoints and rollbacks", Weight: 4, Inject: rollBack},
-		{Name: "prepared transaction", Weight: 2, Inject: prepareTransaction},
+		{Name: "prepared transaction", Weight: 2, Down: true, Inject: prepareTransaction},
 	}
 }
 
