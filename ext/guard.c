@@ -298,19 +298,13 @@ judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before
  * instance has ended meanwhile: that is not to reopen it.
  */
 static void
-refuse_late_transition(const WedFlow *flow, int64 wid, const WedStamp *before)
+refuse_late_transition(const WedFlow *flow, int64 wid)
 {
 	WedPending	nothing = {0};
 
 	if (wed_completes_tgid != 0)
 		wed_refuse_job_not_pending(flow, wid, wed_completes_tgid);
 	wed_refuse_locked_jobs(flow, wid, &nothing);
-	/* of rules that have gone since */
-	for (int i = 0; i < before->npending; i++)
-	{
-		if (wed_job_lock_held(wid, before->pending[i]))
-			wed_refuse_job_not_pending(flow, wid, before->pending[i]);
-	}
 }
 
 /* The state that a worker's transition writes, or one that reopens an instance. */
@@ -338,7 +332,7 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 				 errhint("It takes the privilege UPDATE on the whole table %s.",
 						 quote_qualified_identifier(flow->name, "wed_flow"))));
 	else
-		refuse_late_transition(flow, wid, before);
+		refuse_late_transition(flow, wid);
 
 	if (before->nundo > 0 && stamp->by == before->undo[0])
 		judge_after_undoing(flow, trigger->tg_newslot, before, stamp);

@@ -182,8 +182,11 @@ refuse_named_job_not_pending(const WedFlow *flow, int64 wid, const WedPending *p
 
 	ereport(ERROR,
 			(errcode(ERRCODE_WED_JOB_NOT_PENDING),
+			 trname != NULL ?
 			 errmsg("job \"%s\" (tgid %d) of instance " INT64_FORMAT " of WED-flow \"%s\" is not pending",
-					trname ? trname : "?", tgid, wid, flow->name),
+					trname, tgid, wid, flow->name) :
+			 errmsg("job tgid %d of instance " INT64_FORMAT " of WED-flow \"%s\" is not pending",
+					tgid, wid, flow->name),
 			 others[0] != '\0' ?
 			 errdetail("Pending: %s.", others) :
 			 errdetail("No job of this instance is pending."),
@@ -219,13 +222,20 @@ refuse_without_lock(const WedFlow *flow, Relation job_pool, int64 wid, const Wed
 void
 wed_refuse_locked_jobs(const WedFlow *flow, int64 wid, const WedPending *pending)
 {
-	for (int i = 0; i < flow->nrules; i++)
+	int32		tgids[32];
+	int			count = wed_locked_tgids(wid, tgids, lengthof(tgids));
+	int32		first = 0;
+
+	for (int i = 0; i < count; i++)
 	{
-		if (wed_job_lock_held(wid, flow->rules[i].tgid))
-			refuse_job_not_pending(flow, wid, pending, flow->rules[i].tgid);
+		if (first != 0 && first < tgids[i])
+			continue;
+		/* of a rule that was removed, too; else it is a lock of somebody's own */
+		if (tgids[i] == flow->excpt_tgid || wed_flow_of_trigger(tgids[i]) == flow->relid)
+			first = tgids[i];
 	}
-	if (wed_job_lock_held(wid, flow->excpt_tgid))
-		refuse_job_not_pending(flow, wid, pending, flow->excpt_tgid);
+	if (first != 0)
+		refuse_job_not_pending(flow, wid, pending, first);
 }
 
 /* No pending job is locked: says whether another one is. */

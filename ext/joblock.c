@@ -72,6 +72,50 @@ wed_job_lock_held(int64 wid, int32 tgid)
 	return LockHeldByMe(&tag, ExclusiveLock, false);
 }
 
+typedef struct LocksOfInstance
+{
+	int64		wid;
+	int32	   *tgids;
+	int			count;
+	int			most;
+} LocksOfInstance;
+
+static bool
+note_tgid(const PROCLOCK *proclock, void *arg)
+{
+	const LOCKTAG *tag = &proclock->tag.myLock->tag;
+	LocksOfInstance *locks = arg;
+	int64		wid;
+	int32		tgid;
+
+	if ((proclock->holdMask & LOCKBIT_ON(ExclusiveLock)) && tag->locktag_field1 == MyDatabaseId &&
+		wed_job_of_locktag(tag, &wid, &tgid) && wid == locks->wid)
+		locks->tgids[locks->count++] = tgid;
+	return locks->count == locks->most;
+}
+
+/*
+ * Those of the locks that this session has for an instance, whatever they are
+ * of; most of them at the most. Not for each commit: it goes through shared
+ * memory.
+ */
+int
+wed_locked_tgids(int64 wid, int32 *tgids, int most)
+{
+	LocksOfInstance locks = {.wid = wid, .tgids = tgids, .most = most};
+	bool		full = false;
+
+	for (int i = 0; i < NUM_LOCK_PARTITIONS && !full; i++)
+	{
+		LWLock	   *lock = LockHashPartitionLockByIndex(i);
+
+		LWLockAcquire(lock, LW_SHARED);
+		full = wed_visit_proclocks(MyProc, i, note_tgid, &locks);
+		LWLockRelease(lock);
+	}
+	return locks.count;
+}
+
 /* For who has the right to it anyway; false if another session has the lock. */
 bool
 wed_take_job_lock(int64 wid, int32 tgid)

@@ -311,6 +311,7 @@ extern bool wed_read_stamp(Oid relid, int64 wid, WedStamp *stamp);
 extern bool wed_take_job_lock(int64 wid, int32 tgid);
 extern void wed_give_back_job_lock(int64 wid, int32 tgid);
 extern bool wed_job_lock_held(int64 wid, int32 tgid);
+extern int	wed_locked_tgids(int64 wid, int32 *tgids, int most);
 extern bool wed_is_lockable(int64 wid);
 
 /* shared.c */
