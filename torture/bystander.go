@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -39,12 +38,7 @@ func (o *outages) noneSince(begun int64) bool {
 func newBystander(w *world) *bystander { return &bystander{world: w, name: "bystander"} }
 
 func (b *bystander) prepare(ctx context.Context) error {
-	conn, err := b.cluster.Connect(ctx, "postgres")
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "create database "+b.name)
-	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+	if err := b.createDatabase(ctx, b.name); err != nil {
 		return err
 	}
 	return b.with(ctx, func(conn *pgx.Conn) error {

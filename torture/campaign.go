@@ -153,6 +153,15 @@ func (w *world) prepare(ctx context.Context) error {
 	return nil
 }
 
+func (w *world) createDatabase(ctx context.Context, name string) error {
+	conn, err := w.cluster.Connect(ctx, "postgres")
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "create database "+name)
+	return errors.Join(err, conn.Close(ctx))
+}
+
 // crews are the roles of the processes of a database.
 var crews = [][]string{
 	{"raw", "raw", "start", "worker"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -74,12 +73,7 @@ func (d *database) execute(ctx context.Context, sql string, args ...any) error {
 
 // prepare makes the database and its flows.
 func (d *database) prepare(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, d.cluster.ConnString("postgres"))
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "create database "+d.name)
-	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+	if err := d.createDatabase(ctx, d.name); err != nil {
 		return err
 	}
 	return d.with(ctx, func(conn *pgx.Conn) error {
