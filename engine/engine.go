@@ -423,6 +423,8 @@ func (s *supervisor) obey(ctx context.Context, c link.Command) {
 		if m := s.members[c.Database]; m != nil {
 			m.abandoned()
 		}
+	case link.Ping:
+		s.link.Here()
 	case link.Reload:
 		config, err := parseConfig(c.Settings)
 		if err == nil {

@@ -128,9 +128,9 @@ sessions_are_there(Oid datid)
 static void
 wait_while(bool (*there) (Oid), Oid datid, int timeout_ms)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	int64		deadline = wed_monotonic_ms() + timeout_ms;
 
-	while (there(datid) && GetCurrentTimestamp() < deadline)
+	while (there(datid) && wed_monotonic_ms() < deadline)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 POLL_MS, PG_WAIT_EXTENSION);

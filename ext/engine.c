@@ -365,7 +365,7 @@ handle_left(Packet *packet)
 	wed_request_answered(datid, take_uint32(packet));
 }
 
-/* packet[len] is a NUL */
+/* packet[len] is a NUL. 'P', that the engine is there, needs no answer. */
 void
 wed_engine_handle(const char *bytes, int len)
 {
@@ -385,6 +385,8 @@ wed_engine_handle(const char *bytes, int len)
 			break;
 		case 'D':
 			handle_left(&packet);
+			break;
+		case 'P':
 			break;
 		default:
 			ereport(LOG,

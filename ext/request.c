@@ -89,7 +89,7 @@ add_leave(Oid datid)
 		leave->datid = datid;
 		leave->ticket = ++wed_shared->last_ticket;
 		leave->pid = MyProcPid;
-		leave->asked = GetCurrentTimestamp();
+		leave->asked_ms = wed_monotonic_ms();
 		wake_worker();
 	}
 	LWLockRelease(wed_shared->lock);
@@ -129,23 +129,22 @@ is_followed(Oid datid)
 void
 wed_leave_database(Oid datid)
 {
-	TimestampTz deadline;
+	int64		deadline;
 	WedLeave   *leave = NULL;
 
 	if (wed_shared == NULL)
 		return;
-	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-										   is_followed(datid) ? LEAVE_TIMEOUT_MS : UNKNOWN_TIMEOUT_MS);
+	deadline = wed_monotonic_ms() + (is_followed(datid) ? LEAVE_TIMEOUT_MS : UNKNOWN_TIMEOUT_MS);
 	ConditionVariablePrepareToSleep(&wed_shared->left);
 	for (;;)
 	{
-		long		rest;
+		int64		rest;
 
 		if (leave == NULL)
 			leave = add_leave(datid);
 		if (leave != NULL && has_left(leave))
 			break;
-		rest = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		rest = deadline - wed_monotonic_ms();
 		if (rest <= 0)
 			break;
 		(void) ConditionVariableTimedSleep(&wed_shared->left, rest, PG_WAIT_EXTENSION);
@@ -191,7 +190,7 @@ wed_end_leave(Oid datid)
 void
 wed_requests_engine_started(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = wed_monotonic_ms();
 
 	wed_shared->nlooks = 0;
 	wed_shared->look_everywhere = false;
@@ -202,7 +201,7 @@ wed_requests_engine_started(void)
 		if (leave->over)
 			leave->datid = InvalidOid;
 		leave->sent = leave->answered = leave->over = false;
-		leave->asked = now;
+		leave->asked_ms = now;
 	}
 }
 
@@ -309,7 +308,7 @@ wed_request_answered(Oid datid, uint32 ticket)
 }
 
 static bool
-any_unanswered_since(TimestampTz since)
+any_unanswered_since(int64 since_ms)
 {
 	bool		any = false;
 
@@ -318,7 +317,7 @@ any_unanswered_since(TimestampTz since)
 	{
 		WedLeave   *leave = &wed_shared->leaves[i];
 
-		if (OidIsValid(leave->datid) && !leave->answered && leave->asked <= since)
+		if (OidIsValid(leave->datid) && !leave->answered && leave->asked_ms <= since_ms)
 			any = true;
 	}
 	LWLockRelease(wed_shared->lock);
@@ -328,12 +327,12 @@ any_unanswered_since(TimestampTz since)
 bool
 wed_requests_unanswered(void)
 {
-	return any_unanswered_since(GetCurrentTimestamp());
+	return any_unanswered_since(wed_monotonic_ms());
 }
 
 /* Whether the engine has owed somebody an answer for so long. */
 bool
 wed_requests_engine_hangs(int64 patience_ms)
 {
-	return any_unanswered_since(GetCurrentTimestamp() - patience_ms * 1000);
+	return any_unanswered_since(wed_monotonic_ms() - patience_ms);
 }

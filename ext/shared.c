@@ -310,7 +310,7 @@ describe_trouble(void)
 bool
 wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	int64		deadline = wed_monotonic_ms() + timeout_ms;
 	bool		applied;
 
 	/* whatever may have hidden this database from the engine, it looks again */
@@ -319,7 +319,7 @@ wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble)
 	ConditionVariablePrepareToSleep(&wed_shared->applied);
 	while (!(applied = is_applied(lsn)))
 	{
-		long		rest = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		int64		rest = deadline - wed_monotonic_ms();
 
 		if (rest <= 0)
 			break;

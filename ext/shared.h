@@ -46,7 +46,7 @@ typedef struct WedLeave
 	bool		sent;			/* the engine has been asked */
 	bool		answered;		/* and has left */
 	bool		over;			/* the session has done; the engine is to be told */
-	TimestampTz asked;
+	int64		asked_ms;		/* by wed_monotonic_ms() */
 } WedLeave;
 
 #define WED_MAX_LEAVES 64

@@ -28,6 +28,7 @@ char	   *wed_conninfo = NULL;
 int			wed_batch_size = 1000;
 int			wed_condition_timeout = 1000;
 int			wed_memory_limit = 64;
+int			wed_engine_timeout = 60;
 int			wed_discovery_interval = 60;
 int			wed_max_databases = 1000;
 int			wed_action_timeout = 5000;
@@ -81,6 +82,12 @@ define_settings(void)
 							NULL,
 							&wed_memory_limit, 64, 32, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wed_sql.engine_timeout",
+							"Time after which an engine that says nothing, and does not answer, is terminated.",
+							"Another is started, which goes on where it was. Zero turns this off.",
+							&wed_engine_timeout, 60, 0, 86400,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wed_sql.discovery_interval",
 							"Time between two looks at the list of databases.",

@@ -151,6 +151,7 @@ extern char *wed_conninfo;
 extern int	wed_batch_size;
 extern int	wed_condition_timeout;
 extern int	wed_memory_limit;
+extern int	wed_engine_timeout;
 extern int	wed_discovery_interval;
 extern int	wed_max_databases;
 extern int	wed_completes_tgid;
@@ -347,6 +348,9 @@ extern void wed_shared_applied(Oid datid, XLogRecPtr lsn, int64 commit_time);
 extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);
 extern void wed_shared_sync(int64 timeout_ms);
+
+/* clock.c */
+extern int64 wed_monotonic_ms(void);
 
 /* request.c */
 extern void wed_request_look(Oid datid);

@@ -24,7 +24,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/pidfile.h"
-#include "utils/timestamp.h"
 
 #define PACKET_SIZE 8192
 #define LOCK_FILE "postmaster.pid"	/* in the data directory, where we are */
@@ -39,15 +38,17 @@ typedef struct Engine
 {
 	pid_t		pid;			/* 0: not running */
 	int			link;
-	TimestampTz started;
+	int64		started_ms;		/* by wed_monotonic_ms() */
 	bool		died_young;
+	int			silent_ticks;	/* since it has said anything */
+	bool		asked;			/* whether it is there; it has not answered yet */
 } Engine;
 
 PGDLLEXPORT void wed_worker_main(Datum arg);
 
 static Engine engine = {.link = -1};
 static bool server_stops = false;
-static TimestampTz wal_checked = 0;
+static int64 wal_checked_ms = 0;
 
 void
 wed_worker_register(void)
@@ -81,7 +82,9 @@ start_engine(void)
 {
 	wed_shared_engine_starts_now();
 	engine.link = wed_engine_start(&engine.pid);
-	engine.started = GetCurrentTimestamp();
+	engine.started_ms = wed_monotonic_ms();
+	engine.silent_ticks = 0;
+	engine.asked = false;
 	wed_shared_engine_started(engine.pid);
 	ereport(LOG,
 			(errmsg("wed_sql engine started with PID %d", (int) engine.pid)));
@@ -93,7 +96,7 @@ close_engine(void)
 	close(engine.link);
 	engine.link = -1;
 	engine.pid = 0;
-	engine.died_young = !TimestampDifferenceExceeds(engine.started, GetCurrentTimestamp(), SHORT_LIFE_MS);
+	engine.died_young = wed_monotonic_ms() - engine.started_ms < SHORT_LIFE_MS;
 	wed_shared_engine_ended();
 }
 
@@ -129,6 +132,8 @@ read_link(void)
 
 		if (len > 0)
 		{
+			engine.silent_ticks = 0;
+			engine.asked = false;
 			packet[len] = '\0';
 			wed_engine_handle(packet, len);
 		}
@@ -200,27 +205,47 @@ end_engine_with_server(void)
 }
 
 /*
- * An engine that does not answer keeps a session from its work. It loses
- * nothing by being ended: what it has not done yet is in the WAL.
+ * An engine that hangs loses nothing by being ended: what it has not done yet
+ * is in the WAL.
  */
 static void
 end_hanging_engine(void)
 {
-	if (engine.pid == 0 || !wed_requests_engine_hangs(ANSWER_TIMEOUT_MS))
-		return;
 	ereport(LOG,
 			(errmsg("wed_sql engine (PID %d) does not answer and is terminated", (int) engine.pid)));
 	bury_engine();
 }
 
+/*
+ * An engine at rest is silent, so it is asked whether it is there. Ticks are
+ * counted, not time: while this process did not run, the engine did not either.
+ */
+static void
+watch_engine(void)
+{
+	int			silent_ms;
+
+	if (engine.pid == 0 || wed_engine_timeout == 0)
+		return;
+	silent_ms = ++engine.silent_ticks * TICK_MS;
+	if (engine.asked && silent_ms > wed_engine_timeout * 1000)
+		end_hanging_engine();
+	else if (!engine.asked && silent_ms >= wed_engine_timeout * 1000 / 2)
+	{
+		/* if there is no room in the link, it owes answers already */
+		(void) wed_engine_send(engine.link, 'P', NULL, 0);
+		engine.asked = true;
+	}
+}
+
 static void
 check_wal(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = wed_monotonic_ms();
 
-	if (!TimestampDifferenceExceeds(wal_checked, now, Min(wed_discovery_interval, WAL_CHECK_SECONDS) * 1000))
+	if (wal_checked_ms != 0 && now - wal_checked_ms < Min(wed_discovery_interval, WAL_CHECK_SECONDS) * 1000)
 		return;
-	wal_checked = now;
+	wal_checked_ms = now;
 	wed_warn_of_retained_wal();
 }
 
@@ -230,8 +255,7 @@ engine_pause(void)
 {
 	if (!engine.died_young)
 		return 0;
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
-										   TimestampTzPlusMilliseconds(engine.started, RESTART_SECONDS * 1000));
+	return Max(engine.started_ms + RESTART_SECONDS * 1000 - wed_monotonic_ms(), 0);
 }
 
 static void
@@ -257,8 +281,8 @@ void
 wed_worker_main(Datum arg)
 {
 	MemoryContext context;
-	TimestampTz ticked = 0;
-	TimestampTz now;
+	int64		ticked_ms = 0;
+	int64		now;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -288,14 +312,17 @@ wed_worker_main(Datum arg)
 			wed_requests_pass_on(engine.link);
 		read_link();
 
-		now = GetCurrentTimestamp();
-		if (TimestampDifferenceExceeds(ticked, now, TICK_MS - HURRY_MS))
+		now = wed_monotonic_ms();
+		if (now - ticked_ms >= TICK_MS - HURRY_MS)
 		{
-			ticked = now;
+			ticked_ms = now;
 			end_engine_with_server();
+			watch_engine();
 			check_wal();
 		}
-		end_hanging_engine();
+		/* one that is waited for has less time */
+		if (engine.pid != 0 && wed_requests_engine_hangs(ANSWER_TIMEOUT_MS))
+			end_hanging_engine();
 	}
 
 	/* 1, not 0: an administrator who terminates the worker gets another one */

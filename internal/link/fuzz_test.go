@@ -10,7 +10,7 @@ import (
 
 // A message of the worker is understood as it was meant, ignored, or refused.
 func FuzzACommandIsUnderstoodOrRefused(f *testing.F) {
-	for _, s := range []string{"", "C", `C{"port":5432}`, "R", "R\x00\x00\x00\x05", "D\x00\x00\x00\x05\x00\x00\x00\x07", "E1234567", "A\xff\xff\xff\xff", "A1", "r1234", "x"} {
+	for _, s := range []string{"", "C", `C{"port":5432}`, "R", "R\x00\x00\x00\x05", "D\x00\x00\x00\x05\x00\x00\x00\x07", "E1234567", "A\xff\xff\xff\xff", "A1", "r1234", "x", "P", "P1"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -24,6 +24,7 @@ func FuzzACommandIsUnderstoodOrRefused(f *testing.F) {
 			again = append(again, c.Settings...)
 		case Everywhere:
 			again = []byte{byte(Discover)}
+		case Ping:
 		case Leave, Return:
 			again = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(again, c.Database), c.Ticket)
 		default:

@@ -8,6 +8,7 @@
 //	'A' database(4) lsn(8)
 //	'S' database(4) phase(1) flushed(8) states(8) datname NUL slot NUL error NUL warning NUL
 //	'D' database(4) ticket(4)
+//	'P'
 //
 // and the worker sends
 //
@@ -16,6 +17,7 @@
 //	'D' database(4) ticket(4)
 //	'E' database(4) ticket(4)
 //	'A' database(4)
+//	'P'
 //
 // The end of the file means that the worker is gone, and with it the reason for
 // the engine to live.
@@ -97,6 +99,7 @@ const (
 	Leave      Kind = 'D' // stop following a database until Return; its slot stays
 	Return     Kind = 'E' // this Leave is over
 	Abandoned  Kind = 'A' // sessions of the database have ended which had jobs locked
+	Ping       Kind = 'P' // say that you are there
 )
 
 // Link is safe for concurrent use. Its methods, [Link.Run] apart, never block.
@@ -107,7 +110,7 @@ type Link struct {
 	mu       sync.Mutex
 	lines    [][]byte
 	lost     int                 // lines that found no room
-	left     [][]byte            // answers, never lost: somebody waits for each
+	answers  [][]byte            // never lost: somebody waits for each
 	applied  map[uint32]position // to send
 	statuses map[uint32]*status  // newest status per database
 }
@@ -186,6 +189,8 @@ func parseCommand(packet []byte) (c Command, known bool, err error) {
 		size = 8
 	case Abandoned:
 		size = 4
+	case Ping:
+		size = 0
 	default:
 		return Command{}, false, nil
 	}
@@ -291,7 +296,7 @@ func (l *Link) take(positions, counters bool) (packets [][]byte, didPositions, d
 			delete(l.applied, db)
 		}
 	}
-	packets, l.left = append(packets, l.left...), nil
+	packets, l.answers = append(packets, l.answers...), nil
 	if len(l.applied) > 0 {
 		if !positions {
 			return packets, keptSome, didCounters
@@ -354,8 +359,15 @@ func (l *Link) Status(now Status) {
 func (l *Link) Left(database, ticket uint32) {
 	p := binary.BigEndian.AppendUint32([]byte{'D'}, database)
 	p = binary.BigEndian.AppendUint32(p, ticket)
+	l.answer(p)
+}
+
+// Here answers a [Ping].
+func (l *Link) Here() { l.answer([]byte{'P'}) }
+
+func (l *Link) answer(packet []byte) {
 	l.mu.Lock()
-	l.left = append(l.left, p)
+	l.answers = append(l.answers, packet)
 	l.mu.Unlock()
 	l.signal()
 }

@@ -69,7 +69,7 @@ func read(t *testing.T, worker net.Conn) []byte {
 func TestCommandsArriveAndTheEndOfTheFileEndsIt(t *testing.T) {
 	t.Parallel()
 	l, worker := pair(t)
-	for _, p := range []string{`C{"port":5432}`, "R", "R\x00\x01\x02\x03", "?unknown", "D\x00\x01\x02\x03\x00\x00\x00\x07", "E\x00\x01\x02\x03\x00\x00\x00\x07", "A\x00\x01\x02\x03"} {
+	for _, p := range []string{`C{"port":5432}`, "R", "R\x00\x01\x02\x03", "?unknown", "D\x00\x01\x02\x03\x00\x00\x00\x07", "E\x00\x01\x02\x03\x00\x00\x00\x07", "A\x00\x01\x02\x03", "P"} {
 		if _, err := worker.Write([]byte(p)); err != nil {
 			t.Fatal(err)
 		}
@@ -88,6 +88,7 @@ func TestCommandsArriveAndTheEndOfTheFileEndsIt(t *testing.T) {
 		{Kind: link.Leave, Database: 0x00010203, Ticket: 7},
 		{Kind: link.Return, Database: 0x00010203, Ticket: 7},
 		{Kind: link.Abandoned, Database: 0x00010203},
+		{Kind: link.Ping},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

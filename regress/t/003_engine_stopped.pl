@@ -1,5 +1,6 @@
 # A follower that lags makes no difference: both branches of a parallel commit
 # while the engine is stopped, and nothing fires twice, and the join fires once.
+# An engine that stands still for good is replaced.
 use strict;
 use warnings;
 
@@ -67,5 +68,19 @@ kill 'CONT', $engine;
 is($node->safe_psql('postgres', q{select wed_sql.sync() is null}), 'f', 'and works again');
 
 $listener->quit;
+
+# one that has nothing to say is asked now and then, and answers
+$node->safe_psql('postgres', $_) for "alter system set wed_sql.engine_timeout = '2s'", 'select pg_reload_conf()';
+$node->safe_psql('postgres', 'select pg_sleep(8)');
+is(engine_pid($node), $engine, 'an engine at rest is not taken for one that hangs');
+
+my $logged = -s $node->logfile;
+kill 'STOP', $engine;
+my $wid = $node->safe_psql('postgres', 'insert into travel.wed_flow default values returning wid');
+isnt(wait_for_engine($node, $engine), $engine, 'an engine that hangs is replaced by another, though nobody waits for it');
+like(jobs($node), qr/^$wid tr_a2$/m, '... which does what there was to do');
+ok($node->log_contains("wed_sql engine \\(PID $engine\\) does not answer and is terminated", $logged), '... and the log says so');
+ok(wait_until_gone($engine), '... and nothing is left of it');
+
 $node->stop;
 done_testing();

@@ -29,6 +29,8 @@ sub new_server
 	$node->append_conf('postgresql.conf', <<CONF);
 shared_preload_libraries = 'wed_sql'
 fsync = on
+# tests have an engine stand still, and a slow machine takes its time over them
+wed_sql.engine_timeout = 1h
 log_statement = none
 log_line_prefix = '%m [%p] %b %q%a '
 CONF
