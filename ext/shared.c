@@ -47,6 +47,7 @@ request_shared_memory(void)
 	RequestAddinShmemSpace(shared_size());
 	RequestAddinShmemSpace(wed_holders_size());
 	RequestAddinShmemSpace(wed_lost_size());
+	RequestAddinShmemSpace(wed_listeners_size());
 	RequestNamedLWLockTranche("wed_sql", 1);
 }
 
@@ -68,6 +69,7 @@ create_shared_memory(void)
 	}
 	wed_holders_create();
 	wed_lost_create();
+	wed_listeners_create();
 	LWLockRelease(AddinShmemInitLock);
 }
 

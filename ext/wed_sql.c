@@ -193,6 +193,7 @@ _PG_init(void)
 	wed_shared_install();
 	wed_holders_install();
 	wed_database_install();
+	wed_listeners_install();
 
 	/* pg_upgrade runs the server for itself alone */
 	if (!IsBinaryUpgrade)

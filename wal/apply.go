@@ -48,6 +48,12 @@ var errFenced = errors.New("another engine follows this database now")
 // positions of the server's log, as a round trip found them when it began.
 type positions struct{ insert, flush LSN }
 
+// receipt is what is known once a batch is written.
+type receipt struct {
+	positions
+	woken int // sessions, by its notifications
+}
+
 // rememberedInstances bounds the memory of the last trace line's time, which saves
 // a look-up per state.
 const rememberedInstances = 8192
@@ -114,13 +120,13 @@ type way struct {
 // What goes wrong with one flow or one state is put right here, or written down in
 // the instance's trace, if it can be; and else the flow is left to the healer: it must
 // not stop the others.
-func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
+func (a *applier) apply(ctx context.Context, batch []Commit, upto LSN) (receipt, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.write(ctx, batch, upto)
 }
 
-func (a *applier) write(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
+func (a *applier) write(ctx context.Context, batch []Commit, upto LSN) (receipt, error) {
 	const maxTries = 8 // besides those that end with a flow less
 	var how way
 	reloaded := map[int32]bool{}
@@ -224,7 +230,7 @@ func (a *applier) forget() {
 // divide writes a batch that a value of one of its states keeps from being written
 // in smaller pieces, until that state is alone. Its line then says what happened in
 // the place of the value.
-func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause error) (positions, error) {
+func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause error) (receipt, error) {
 	if len(batch) > 1 {
 		half := len(batch) / 2
 		if at, err := a.write(ctx, batch[:half], batch[half-1].End); err != nil {
@@ -248,11 +254,11 @@ func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause er
 		var f *failure
 		if errors.As(cause, &f) && f.flow != nil && !a.heals {
 			if err := a.unfollow(ctx, f.flow, cause.Error()); err != nil {
-				return positions{}, err
+				return receipt{}, err
 			}
 			return a.write(ctx, batch, upto)
 		}
-		return positions{}, cause
+		return receipt{}, cause
 	}
 	a.log.Warn("a state cannot be recorded; its trace line has null instead", "instance", v.Wid,
 		"version", v.Stamp.Version, "err", cause)
@@ -264,10 +270,10 @@ func (a *applier) divide(ctx context.Context, batch []Commit, upto LSN, cause er
 	return a.write(ctx, batch, upto)
 }
 
-func (a *applier) try(ctx context.Context, batch []Commit, upto LSN, how way) (*work, positions, error) {
+func (a *applier) try(ctx context.Context, batch []Commit, upto LSN, how way) (*work, receipt, error) {
 	w, err := a.prepare(ctx, batch, upto)
 	if err != nil {
-		return nil, positions{}, err
+		return nil, receipt{}, err
 	}
 	if how.mute {
 		w.mute = true

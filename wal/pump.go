@@ -34,19 +34,28 @@ const (
 	busyPace    = 2500 * time.Microsecond
 )
 
+// Whom a batch notifies, whatever he listens to, is a process that wakes up: with many,
+// that is what costs most. So each of them adds to what is between two batches, up to the
+// longest.
+const (
+	wakingPace  = 50 * time.Microsecond
+	longestPace = 100 * time.Millisecond
+)
+
 // pace knows when the last batches began.
 type pace struct {
 	began [busyBatches]time.Time
 	last  int // of these
+	woken int // sessions, by the last one
 }
 
 // wait returns how long the next batch is to wait, to be larger.
 func (p *pace) wait(now time.Time) time.Duration {
-	earliest := p.began[(p.last+1)%busyBatches]
-	if now.Sub(earliest) >= busyTime {
-		return 0
+	between := min(time.Duration(p.woken)*wakingPace, longestPace)
+	if earliest := p.began[(p.last+1)%busyBatches]; now.Sub(earliest) < busyTime {
+		between = max(between, busyPace)
 	}
-	return busyPace - now.Sub(p.began[p.last])
+	return between - now.Sub(p.began[p.last])
 }
 
 func (p *pace) begin(now time.Time) {
@@ -57,7 +66,7 @@ func (p *pace) begin(now time.Time) {
 // store applies batches: an applier.
 type store interface {
 	// apply returns where the server's log was before the batch was committed.
-	apply(ctx context.Context, batch []Commit, upto LSN) (positions, error)
+	apply(ctx context.Context, batch []Commit, upto LSN) (receipt, error)
 	positions(ctx context.Context) (positions, error)
 }
 
@@ -145,6 +154,7 @@ func (p *pump) apply(ctx context.Context, batch []Commit, upto LSN) error {
 	faultpoint.Hit(faultpoint.BatchTaken)
 	p.pace.begin(time.Now())
 	at, err := p.store.apply(ctx, batch, upto)
+	p.pace.woken = at.woken
 	if err != nil {
 		return fmt.Errorf("apply up to %s: %w", upto, err)
 	}

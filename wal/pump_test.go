@@ -67,16 +67,16 @@ func newFakeStore() *fakeStore {
 	return &fakeStore{insert: 10_000, flush: 10_000, applied: make(chan LSN, 100)}
 }
 
-func (s *fakeStore) apply(ctx context.Context, batch []Commit, upto LSN) (positions, error) {
+func (s *fakeStore) apply(ctx context.Context, batch []Commit, upto LSN) (receipt, error) {
 	if s.block != nil {
 		select {
 		case <-s.block:
 		case <-ctx.Done():
-			return positions{}, ctx.Err()
+			return receipt{}, ctx.Err()
 		}
 	}
 	s.mu.Lock()
-	at := positions{s.insert, s.flush}
+	at := receipt{positions: positions{s.insert, s.flush}}
 	s.insert += 100
 	s.batches, s.uptos = append(s.batches, batch), append(s.uptos, upto)
 	s.mu.Unlock()
@@ -327,5 +327,20 @@ func TestOnlyBatchesInQuickSuccessionWait(t *testing.T) {
 	}
 	if wait := p.wait(at(last + busyTime)); wait > 0 {
 		t.Errorf("a batch after a pause waits %v", wait)
+	}
+}
+
+func TestABatchWaitsAfterOneThatHasWokenMany(t *testing.T) {
+	for woken, want := range map[int]time.Duration{0: 0, 1: wakingPace, 1000: 1000 * wakingPace, 1_000_000: longestPace} {
+		var p pace
+		now := time.Now()
+		p.begin(now)
+		p.woken = woken
+		if got := p.wait(now); got != want {
+			t.Errorf("with %d sessions that listen: %v, want %v", woken, got, want)
+		}
+		if got := p.wait(now.Add(want)); got > 0 {
+			t.Errorf("with %d sessions that listen, a batch that comes late waits %v", woken, got)
+		}
 	}
 }

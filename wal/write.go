@@ -74,7 +74,7 @@ const (
 on conflict (flow_id) do update set since = null, error = excluded.error`
 
 	sqlWaypoint = `select wed_sql.log_running_transactions()`
-	sqlNotify   = `select count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
+	sqlNotify   = `select wed_sql.listeners(), count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
 
 	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
 select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
@@ -173,7 +173,7 @@ const maxPreparedFlows = 500
 
 // send is the round trip. Everything goes out at once, with one Sync at the end:
 // the server takes it as one transaction.
-func (a *applier) send(ctx context.Context, w *work) (positions, error) {
+func (a *applier) send(ctx context.Context, w *work) (receipt, error) {
 	type sent struct {
 		step step
 		flow *flow
@@ -231,14 +231,17 @@ func (a *applier) send(ctx context.Context, w *work) (positions, error) {
 	faultpoint.Hit(faultpoint.BatchPrepared)
 	results := a.db.SendBatch(ctx, &b)
 	faultpoint.Hit(faultpoint.BatchSent)
-	var found positions
-	for i, s := range steps {
+	var found receipt
+	for _, s := range steps {
 		var err error
-		if i == 0 {
+		switch s.step {
+		case stepAwait:
 			if err = results.QueryRow().Scan(&at[0], &at[1], nil); err == nil {
-				found, err = parsePositions(at[0], at[1])
+				found.positions, err = parsePositions(at[0], at[1])
 			}
-		} else {
+		case stepNotify:
+			err = results.QueryRow().Scan(&found.woken, nil)
+		default:
 			_, err = results.Exec()
 		}
 		if err != nil {
