@@ -146,23 +146,42 @@ func (d *database) changeOne(ctx context.Context, conn *pgx.Conn, name string, n
 	return d.examine(ctx, conn, to, 5)
 }
 
-// cleanUp ends prepared transactions that nobody ends.
+// cleanUp ends prepared transactions that nobody has ended for a second. When they were prepared, by the server's
+// clock, says nothing: that clock is moved.
 func (d *database) cleanUp(ctx context.Context) error {
+	seen := map[string]time.Time{}
 	for pause(ctx, 500*time.Millisecond) {
-		_ = d.with(ctx, func(conn *pgx.Conn) error { return d.endPrepared(ctx, conn) }) // the next time, then
+		_ = d.with(ctx, func(conn *pgx.Conn) error { // the next time, then
+			gids, err := d.prepared(ctx, conn)
+			if err != nil {
+				return err
+			}
+			now, before := time.Now(), seen
+			seen = map[string]time.Time{}
+			var old []string
+			for _, gid := range gids {
+				if seen[gid] = before[gid]; seen[gid].IsZero() {
+					seen[gid] = now
+				} else if now.Sub(seen[gid]) > time.Second {
+					old = append(old, gid)
+				}
+			}
+			return d.endPrepared(ctx, conn, old)
+		})
 	}
 	return nil
 }
 
-func (d *database) endPrepared(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, "select gid from pg_prepared_xacts where database = current_database() and prepared < now() - interval '1 second'")
+// prepared are the names of the transactions that are.
+func (d *database) prepared(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, "select gid from pg_prepared_xacts where database = current_database()")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	gids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+func (d *database) endPrepared(ctx context.Context, conn *pgx.Conn, gids []string) error {
 	for i, gid := range gids {
 		end := []string{"commit prepared", "rollback prepared"}[i%2]
 		if _, err := conn.Exec(ctx, end+" "+predicate.QuoteLiteral(gid)); err != nil {
@@ -340,7 +359,14 @@ func (d *database) lastWord(ctx context.Context) error {
 
 // judge judges all that there is.
 func (d *database) judge(ctx context.Context) error {
-	if err := d.insist(ctx, func(conn *pgx.Conn) error { return d.endPrepared(ctx, conn) }); err != nil {
+	err := d.insist(ctx, func(conn *pgx.Conn) error {
+		gids, err := d.prepared(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return d.endPrepared(ctx, conn, gids)
+	})
+	if err != nil {
 		return err
 	}
 	if err := d.sync(ctx); err != nil {
