@@ -155,6 +155,9 @@ tell_of_runaway(int code, Datum arg)
 				 errdetail("It was cancelled %d times, and went on.", max_strikes - 1)));
 }
 
+/* what ends has the time to do so, however short the limit */
+#define LEAST_STRIKE_INTERVAL_MS 200
+
 /* False if there is none, or one is running already (a condition that writes). */
 static bool
 begin_time_limit(const char *flow, int limit_ms, int most_strikes)
@@ -172,7 +175,7 @@ begin_time_limit(const char *flow, int limit_ms, int most_strikes)
 	strlcpy(limited_flow, flow, sizeof(limited_flow));
 	enable_timeout_every(time_limit_id,
 						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), limit_ms),
-						 limit_ms);
+						 Max(limit_ms, LEAST_STRIKE_INTERVAL_MS));
 	return true;
 }
 

@@ -64,7 +64,7 @@ class Workers(WorkerTest):
         """SIGTERM lets the running job finish, and no other one begin."""
         def test(flow):
             flow.insert()
-            worker = flow.start(pause=0.7)
+            worker = flow.start(pause=3)
             until_running(flow)
             worker.send(signal.SIGTERM)
             flow.insert()
@@ -127,7 +127,7 @@ class Workers(WorkerTest):
         """A lease is extended as long as the work takes: there is one attempt, and it succeeds."""
         def test(flow):
             flow.insert()
-            flow.start(pause=2 * workers.LEASE)
+            flow.start(pause=1.4 * workers.LEASE)
             flow.until_all_final()
             self.assertEqual(flow.server.rows("select event from wed_event"), [('leased',)])
         self.each(ONE_STEP.format(timeout='1 min'), test, [kind for kind in KINDS if kind.leased], len(KINDS))
@@ -136,7 +136,7 @@ class Workers(WorkerTest):
         """Work that was leased is not lost with the connections, also when the worker is to end: it is done once."""
         def test(flow):
             flow.insert()
-            worker = flow.start(pause=1.5 * workers.LEASE)
+            worker = flow.start(pause=0.7 * workers.LEASE)
             until_running(flow)
             # A heartbeat shows that the worker knows of its lease.
             leased_until = flow.server.value('select max(leased_until) from job_pool')
@@ -175,11 +175,14 @@ class Workers(WorkerTest):
             mark = time.monotonic()
             before = scans(application)
             # what is measured is a rate: it needs time
-            while time.monotonic() - mark < 3.5 * wakeup:
-                time.sleep(0.1)
-            found = scans(application) - before
-            passed = time.monotonic() - mark  # reading the log takes time, too
-            self.assertLessEqual(found, passed / wakeup + 1)
+            found = passed = 0
+            while found < 2 and passed < workers.PATIENCE:
+                time.sleep(3.5 * wakeup)
+                found = scans(application) - before
+                passed = time.monotonic() - mark  # reading the log takes time, too
+            # one look may have been under way; and bash looks when it hears of jobs of the other flows
+            others = len(KINDS) if command[0].endswith('.sh') else 0
+            self.assertLessEqual(found, passed / wakeup + 2 + others)
             self.assertGreaterEqual(found, 2)
 
         def scans(application):

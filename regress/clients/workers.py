@@ -20,8 +20,8 @@ import psycopg2.errors
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 PYTHON = '/usr/bin/python3'
 DATABASE = 'wed_sql_clients'
-PATIENCE = 60  # seconds; who waits longer waits for nothing
-LEASE = 4  # seconds; machines that stand still for two of them are seen
+PATIENCE = 180  # seconds; who waits longer waits for nothing
+LEASE = 9  # seconds; machines that stand still for two or three of them are seen
 
 # As in the paper's Figure 2; the final transition writes a1.
 FIGURE_2 = """

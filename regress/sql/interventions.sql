@@ -66,7 +66,7 @@ delete from wed_sql.timer where kind = 's'; -- as the engine has done before tha
 select wed_sql.sync() \g /dev/null
 select version, status, pending from wed_instance where wid = 2;
 -- by itself
-select count(*) from wed_sql.suspend('trip', 2, clock_timestamp() + interval '100 milliseconds');
+select count(*) from wed_sql.suspend('trip', 2, clock_timestamp() + interval '1 second');
 do $$
 begin
     for i in 1 .. 3000 loop

@@ -35,6 +35,7 @@ select wed_sql.try_lock($wid, $tgid);
 update travel.wed_flow set a2 = 'x' where wid = $wid;
 commit;
 SQL
+	push @family, children(postmaster_pid());
 	$down->();
 	is(join(' ', grep { !wait_until_gone($_) } @family), '', "$how: no process is left");
 

@@ -102,7 +102,7 @@ hba('local all all trust');
 @as_tester = ();
 
 # only the reserved connections are left
-$node->append_conf('postgresql.conf', "max_connections = 8\nsuperuser_reserved_connections = 3\nwed_sql.enabled = off");
+$node->append_conf('postgresql.conf', "max_connections = 9\nsuperuser_reserved_connections = 4\nwed_sql.enabled = off");
 $since = -s $node->logfile;
 $node->restart;
 my @clients = map { $node->background_psql('postgres', extra_params => [ '-U', 'client' ]) } 1 .. 5;
@@ -111,7 +111,7 @@ $node->reload;
 ok($node->poll_query_until('postgres', "select state = 'backing off' and last_error ~ 'reserved.*max_connections is too low' from wed_sql.status"),
 	'no connection is free: wed_sql.status says so') or diag status();
 my @people = map { $node->background_psql('postgres') } 1 .. 3;
-is($people[0]->query_safe("select count(*) from pg_stat_activity where backend_type = 'client backend'"), '8',
+is($people[0]->query_safe("select count(*) from pg_stat_activity where backend_type = 'client backend' and application_name <> 'wed_sql engine'"), '8',
 	'... and the reserved ones are there for people');
 $_->quit foreach @people;
 my @told = log_lines($node, qr/databases cannot be followed, will try again.*max_connections/, $since);
@@ -121,6 +121,8 @@ comes_in('when clients have gone, it comes');
 $_->quit foreach @clients;
 
 # too few walsenders, and too few slots
+$node->append_conf('postgresql.conf', 'max_connections = 50');
+$node->restart;
 my $others = 'create database two; create database three';
 $node->safe_psql('postgres', $_) foreach split /; /, $others;
 create_figure2($node, $_) foreach qw(two three);
@@ -136,7 +138,7 @@ foreach my $setting (qw(max_wal_senders max_replication_slots))
 		$node->poll_query_until('postgres', 'select count(*) = 0 from pg_replication_slots where active');
 		$node->safe_psql('postgres', 'select pg_drop_replication_slot(slot_name) from pg_replication_slots');
 	}
-	$node->append_conf('postgresql.conf', "max_connections = 50\n$setting = 1\nwed_sql.enabled = on");
+	$node->append_conf('postgresql.conf', "$setting = 1\nwed_sql.enabled = on");
 	$since = -s $node->logfile;
 	$node->restart;
 	ok($node->poll_query_until('postgres', "select count(*) = 2 and bool_and(last_error ~ '$setting is too low by 2') from wed_sql.status where state = 'backing off'"),

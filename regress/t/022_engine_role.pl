@@ -51,7 +51,7 @@ my $metrics = '';
 for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
 	$metrics = HTTP::Tiny->new->get("http://127.0.0.1:$port/metrics")->{content};
-	last if $metrics =~ /^wed_sql_/m;
+	last if $metrics =~ /^wed_sql_statistics_up\{database="postgres"\} 1$/m;
 	select(undef, undef, undef, 0.1);
 }
 like($metrics, qr/^wed_sql_statistics_up\{database="postgres"\} 1$/m, '... and may look up what the metrics need');

@@ -173,6 +173,7 @@ sub check_update
 	}
 	$node->safe_psql($db, 'call work(false)');
 	is($node->safe_psql($db, <<'SQL'), '0R 1R 2R 3F', '... nothing lost, nothing done twice');
+select wed_sql.sync('10 min') \g /dev/null
 select distinct (select string_agg(version || status::text || case when healed then ' healed' else '' end, ' ' order by version)
                    from travel.wed_trace t where t.wid = f.wid)
   from travel.wed_flow f

@@ -9,7 +9,7 @@ use Test::More;
 use WedSql;
 
 my $node = new_server('security');
-$node->append_conf('postgresql.conf', "wed_sql.condition_timeout = 100ms\nlog_lock_waits = off");
+$node->append_conf('postgresql.conf', "log_lock_waits = off");
 $node->start;
 
 # a schema that was there before the extension, and its owner's objects
@@ -42,6 +42,8 @@ select wed_sql.create_flow('second'); insert into second.wed_attr values ('a'); 
 select rolsuper from pg_roles where rolname = 'mallory'}), "\n\nf", '... nor afterwards');
 
 # a condition that catches its cancellation ends with the session, not never
+$node->safe_psql('postgres', "alter system set wed_sql.condition_timeout = '1s'");
+$node->reload;
 $node->safe_psql('postgres', q{grant create on database postgres to owner;
 grant execute on function wed_sql.create_flow(text), wed_sql.grant_worker(text, text, name) to owner; set role owner; create schema o;
 create function o.forever() returns boolean language plpgsql as $$
@@ -64,6 +66,8 @@ like($err, qr/terminating connection/, 'a condition that does not end ends with 
 $node->wait_for_log(qr/LOG:  the session was terminated because a condition or an action of WED-flow "runaway" does not end/, $log);
 is($node->safe_psql('postgres', 'select wed_sql.sync() \g /dev/null
 select string_agg(trname, \' \' order by tgid) from runaway.job_pool'), 'go other', '... the log says so, and the jobs are pending as before');
+$node->safe_psql('postgres', 'alter system reset wed_sql.condition_timeout');
+$node->reload;
 perform($node, 1, 'tr_a2', "a2 = 'x'");
 is(jobs($node), '1 tr_a3', '... and other flows go on');
 

@@ -131,7 +131,8 @@ like($http->get("http://127.0.0.1:$port/-/healthy")->{content}, qr/runs/, 'the e
 like($http->get("http://127.0.0.1:$port/")->{content}, qr{/metrics}, 'and where its metrics are');
 
 my $looking = q{select count(*) from pg_stat_activity where datname = 'postgres' and application_name = 'wed_sql engine' and query ~ 'transition_statistics'};
-is($node->safe_psql('postgres', $looking), '1', 'a session looks things up while somebody asks');
+until_true('looking', sub { scrape(); $node->safe_psql('postgres', $looking) eq '1' });
+pass('a session looks things up while somebody asks');
 
 # a database that is not there any more, and one that cannot be reached
 $node->safe_psql('other', 'drop extension wed_sql cascade');
@@ -183,7 +184,7 @@ YML
 	until_true('TLS', sub { $http->get("http://127.0.0.1:$port/metrics")->{status} != 200 });
 	my $own = PostgreSQL::Test::Cluster::get_free_port();
 	append_to_file("$dir/prometheus.yml", <<YML);
-global: {scrape_interval: 1s, evaluation_interval: 1s}
+global: {scrape_interval: 3s, evaluation_interval: 1s}
 rule_files: [$monitoring/prometheus/alerts.yml]
 scrape_configs:
   - job_name: wed_sql
@@ -218,8 +219,10 @@ YML
 	eval {
 		until_true('scraped', sub { $query->('wed_sql_jobs_waiting{flow="travel",transition="tr_a3",database="postgres"}') eq '2' });
 		pass('a Prometheus scrapes the engine, by TLS and with a password');
-		is($query->('up{job="wed_sql"}'), '1', '... and finds it up');
-		is($query->('wed_sql_up{database="postgres"}'), '1', '... and the database followed');
+		until_true('up', sub { $query->('up{job="wed_sql"}') eq '1' });
+		pass('... and finds it up');
+		until_true('followed', sub { $query->('wed_sql_up{database="postgres"}') eq '1' });
+		pass('... and the database followed');
 		until_true('a stranger', sub { $query->('up{job="stranger"}') eq '0' });
 		pass('one without the password gets nothing');
 		is($query->('count(ALERTS{alertstate="firing"}) or vector(0)'), '0', 'no alert fires');

@@ -29,8 +29,11 @@ sub new_server
 	$node->append_conf('postgresql.conf', <<CONF);
 shared_preload_libraries = 'wed_sql'
 fsync = on
+max_connections = 50
 # tests have an engine stand still, and a slow machine takes its time over them
 wed_sql.engine_timeout = 1h
+# a machine that stands still is no condition that does not end
+wed_sql.condition_timeout = 30s
 log_statement = none
 log_line_prefix = '%m [%p] %b %q%a '
 CONF
@@ -121,7 +124,7 @@ sub job_tgid
 {
 	my ($node, $wid, $trname, $db) = @_;
 	my $tgid = $node->safe_psql($db // 'postgres', <<SQL);
-select wed_sql.sync() \\g /dev/null
+select wed_sql.sync('10 min') \\g /dev/null
 select tgid from travel.job_pool where wid = $wid and trname = '$trname';
 SQL
 	die "no job $trname of instance $wid" if $tgid eq '';
@@ -146,7 +149,7 @@ sub trace
 {
 	my ($node, $wid, $db) = @_;
 	return $node->safe_psql($db // 'postgres', <<SQL);
-select wed_sql.sync() \\g /dev/null
+select wed_sql.sync('10 min') \\g /dev/null
 select concat_ws(' ', version, trw, '>', array_to_string(trf, ','), status)
   from travel.wed_trace where wid = $wid order by version;
 SQL
@@ -164,7 +167,7 @@ sub jobs
 {
 	my ($node, $db) = @_;
 	return $node->safe_psql($db // 'postgres', <<'SQL');
-select wed_sql.sync() \g /dev/null
+select wed_sql.sync('10 min') \g /dev/null
 select wid || ' ' || trname from travel.job_pool order by wid, tgid;
 SQL
 }
@@ -200,7 +203,7 @@ sub wait_until_followed
 	my ($node, $db) = @_;
 	$node->poll_query_until($db // 'postgres', 'select count(*) = 0 from wed_sql.warnings()')
 	  or die 'not followed: ' . $node->safe_psql($db // 'postgres', 'select * from wed_sql.warnings()');
-	$node->safe_psql($db // 'postgres', 'select wed_sql.sync()');
+	$node->safe_psql($db // 'postgres', q{select wed_sql.sync('10 min')});
 }
 
 # What is not as Algorithm 1 says of travel; '' if nothing. Every current state has its line, what pends are the jobs,
@@ -209,7 +212,7 @@ sub flaws
 {
 	my ($node, $db) = @_;
 	return $node->safe_psql($db // 'postgres', <<'SQL');
-select wed_sql.sync() \g /dev/null
+select wed_sql.sync('10 min') \g /dev/null
 select 'no line', f.wid, (f._stamp).version from travel.wed_flow f
  where not exists (select from travel.wed_trace t where t.wid = f.wid and t.version = (f._stamp).version)
 union all
@@ -289,7 +292,13 @@ sub stop_clean
 	my @left;
 	foreach my $db (split /\n/, $node->safe_psql('postgres', 'select datname from pg_database where datallowconn order by 1'))
 	{
-		$node->safe_psql($db, 'drop extension if exists wed_sql cascade');
+		# the follower may be in its way: then the server ends one of the two
+		for (1 .. 5)
+		{
+			my ($ret, $out, $err) = $node->psql($db, 'drop extension if exists wed_sql cascade');
+			last if $ret == 0;
+			die $err if $err !~ /deadlock detected/;
+		}
 		push @left, "publication in $db" if $node->safe_psql($db, 'select count(*) from pg_publication') ne '0';
 	}
 	$node->poll_query_until('postgres', "select count(*) = 0 from pg_replication_slots where slot_name like 'wed_sql%'")
