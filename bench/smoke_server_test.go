@@ -22,7 +22,7 @@ func TestWhatIsMeasuredOfWedSQLRuns(t *testing.T) {
 	if os.Getenv("WED_SQL_TEST_CONN") == "" {
 		t.Skip("WED_SQL_TEST_CONN is not set")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
 	defer cancel()
 	s, err := server.Connect(ctx)
 	if err != nil {

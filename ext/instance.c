@@ -14,9 +14,12 @@
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/pg_type.h"
+#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -27,7 +30,7 @@
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_instances_after);
-PG_FUNCTION_INFO_V1(wed_pends);
+PG_FUNCTION_INFO_V1(wed_hold_pending);
 PG_FUNCTION_INFO_V1(wed_instance_texts);
 
 /* wed_flow, and where its columns are */
@@ -245,19 +248,66 @@ wed_instance_texts(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* Locks the newest row of an instance, and stores it in the slot. TM_Invisible: there is none. */
+static TM_Result
+hold_row(const Instances *instances, int64 wid, TupleTableSlot *slot)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	TM_FailureData failure;
+	TM_Result	result = TM_Invisible;
+
+	ScanKeyInit(&key, instances->wid, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(wid));
+	scan = systable_beginscan(instances->table, instances->primary_key, true, snapshot, 1, &key);
+	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		result = table_tuple_lock(instances->table, &tuple->t_self, snapshot, slot, GetCurrentCommandId(true),
+								  LockTupleNoKeyExclusive, LockWaitSkip, 0, &failure);
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	return result;
+}
+
 /*
- * wed_sql.pends(wed_flow regclass, wid bigint, tgid integer, version bigint) ->
- * boolean: whether what a state has fired pends, as the row says now.
+ * wed_sql.hold_pending(wed_flow regclass, wid bigint, tgid integer, version
+ * bigint) -> boolean: whether what a state has fired pends, as the row says,
+ * which nobody changes until the end of the transaction; null if somebody else
+ * is about to.
+ *
+ * The guard decides whether a delay is over while it holds the row: who puts
+ * the job into job_pool meanwhile would fire what is withdrawn.
  */
 Datum
-wed_pends(PG_FUNCTION_ARGS)
+wed_hold_pending(PG_FUNCTION_ARGS)
 {
-	Relation	wed_flow = table_open(PG_GETARG_OID(0), AccessShareLock);
-	WedStamp	stamp;
-	WedPending	pending = {0};
+	Instances	instances;
+	TupleTableSlot *slot;
+	TM_Result	result;
+	bool		pends = false;
 
-	if (wed_read_stamp(RelationGetRelid(wed_flow), PG_GETARG_INT64(1), &stamp))
-		wed_stamp_pending_after(&stamp, wed_flow_outline(wed_flow)->excpt_tgid, &pending);
-	table_close(wed_flow, AccessShareLock);
-	PG_RETURN_BOOL(wed_pending_since(&pending, PG_GETARG_INT32(2)) == PG_GETARG_INT64(3));
+	LockRelationOid(PG_GETARG_OID(0), RowShareLock);
+	open_instances(PG_GETARG_OID(0), &instances);
+	slot = table_slot_create(instances.table, NULL);
+	while ((result = hold_row(&instances, PG_GETARG_INT64(1), slot)) == TM_Updated)
+		CHECK_FOR_INTERRUPTS();
+	if (result == TM_Ok)
+	{
+		bool		isnull;
+		Datum		value = slot_getattr(slot, instances.stamp, &isnull);
+		WedStamp	stamp = {0};
+		WedPending	pending = {0};
+
+		if (!isnull)
+		{
+			wed_stamp_read(value, &stamp);
+			wed_stamp_pending_after(&stamp, wed_flow_outline(instances.table)->excpt_tgid, &pending);
+			pends = wed_pending_since(&pending, PG_GETARG_INT32(2)) == PG_GETARG_INT64(3);
+		}
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(instances.table, AccessShareLock);
+	if (result == TM_WouldBlock || result == TM_SelfModified)
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(pends);
 }

@@ -74,14 +74,14 @@ revoke all on function wed_sql.perform(regclass, bigint, integer, bigint, text, 
 comment on function wed_sql.perform(regclass, bigint, integer, bigint, text, integer) is
 'Performs a WED-transition that the state of this version has fired by its action, as the owner of the flow. The outcome is done, gone (it does not pend any more), busy (another session has the job or the instance) or failed.';
 
-create function wed_sql.pends(wed_flow regclass, wid bigint, tgid integer, version bigint) returns boolean
+create function wed_sql.hold_pending(wed_flow regclass, wid bigint, tgid integer, version bigint) returns boolean
     language c strict volatile parallel unsafe
-    as 'MODULE_PATHNAME', 'wed_pends';
+    as 'MODULE_PATHNAME', 'wed_hold_pending';
 
-revoke all on function wed_sql.pends(regclass, bigint, integer, bigint) from public;
+revoke all on function wed_sql.hold_pending(regclass, bigint, integer, bigint) from public;
 
-comment on function wed_sql.pends(regclass, bigint, integer, bigint) is
-'Whether what a WED-state of this version has fired pends, as the row of the instance says; read without a plan.';
+comment on function wed_sql.hold_pending(regclass, bigint, integer, bigint) is
+'Whether what a WED-state of this version has fired pends, as the row of the instance says, which is locked until the end of the transaction; null if another session has locked it. Read without a plan.';
 
 create function wed_sql.remove_instances(wed_flow regclass, wids bigint[]) returns bigint[]
     language c strict volatile parallel unsafe

@@ -2,54 +2,63 @@
 -- nothing is left. Delays are done by the thousand, as none runs anybody's code. What writes a state is done one at a
 -- time, in a transaction of its own: so it holds no more than one instance, and what it has undone is not done.
 
--- The job of a WED-trigger that fires later than the state that it fired on.
-create function wed_sql.put_jobs(f wed_sql.flow, wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
+-- The job of a WED-trigger that fires later than the state that it fired on. Who writes an instance decides whether the
+-- delay was over, so it is not fired while somebody does.
+create function wed_sql.put_jobs(
+        f wed_sql.flow, kind "char", wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
     returns table (wid bigint, tgid integer, version bigint, trname text)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     return query select * from wed_sql.query_planned(format($sql$
+        with held as materialized (
+            select d.*, wed_sql.hold_pending($5, d.wid, d.tgid, d.version) as pends
+              from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at)),
+        later as (
+            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
+            select $6, d.wid, d.tgid, $7, d.version, clock_timestamp() + interval '50 milliseconds' from held d where d.pends is null
+                on conflict do nothing)
         insert into %1$s as j (wid, tgid, trname, timeout, payload, fired_at, version, priority)
         select d.wid, d.tgid, r.trname, r.timeout,
                coalesce((select t.state from %2$s t where t.wid = d.wid order by t.version desc limit 1), '{}'),
                d.due_at, d.version, r.priority
-          from unnest($1, $2, $3, $4) d(wid, tgid, version, due_at),
+          from held d,
                lateral (select * from wed_sql.rule r where r.tgid = d.tgid and r.trname is not null order by r.valid_from desc limit 1) r
-         where wed_sql.pends($5, d.wid, d.tgid, d.version)
+         where d.pends
             on conflict do nothing
         returning j.wid, j.tgid, j.version, j.trname
-    $sql$, f.job_pool, f.wed_trace), wids, tgids, versions, due, f.wed_flow)
+    $sql$, f.job_pool, f.wed_trace), wids, tgids, versions, due, f.wed_flow, f.flow_id, kind)
       as (wid bigint, tgid integer, version bigint, trname text);
 end
 $$;
 
-revoke all on function wed_sql.put_jobs(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) from public;
+revoke all on function wed_sql.put_jobs(wed_sql.flow, "char", bigint[], integer[], bigint[], timestamp with time zone[]) from public;
 
-comment on function wed_sql.put_jobs(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) is
-'Puts jobs into job_pool that pend as the rows say, with the states as they are now; returns those that were not there.';
+comment on function wed_sql.put_jobs(wed_sql.flow, "char", bigint[], integer[], bigint[], timestamp with time zone[]) is
+'Puts jobs into job_pool that pend as the rows say, with the states as they are now; returns those that were not there. For those whose rows others have locked there are timers of this kind again.';
 
-create function wed_sql.fire_delayed(f wed_sql.flow, wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
+create function wed_sql.fire_delayed(f wed_sql.flow, kind "char", wids bigint[], tgids integer[], versions bigint[], due timestamp with time zone[])
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform wed_sql.execute_planned(format($sql$
-        with fired as materialized (select * from wed_sql.put_jobs($6, $1, $2, $3, $4)),
+        with fired as materialized (select * from wed_sql.put_jobs($6, $7, $1, $2, $3, $4)),
         counted as (
             insert into wed_sql.counted_event (flow_id, trname, event, n)
             select $5, trname, 'fired', count(*) from fired group by trname)
         insert into %s (wid, version, tgid, trname, event)
         select wid, version, tgid, trname, 'timer fired' from fired
-    $sql$, f.wed_event), wids, tgids, versions, due, f.flow_id, f);
+    $sql$, f.wed_event), wids, tgids, versions, due, f.flow_id, f, kind);
     perform wed_sql.notify_jobs(f, wids, tgids);
 end
 $$;
 
-revoke all on function wed_sql.fire_delayed(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) from public;
+revoke all on function wed_sql.fire_delayed(wed_sql.flow, "char", bigint[], integer[], bigint[], timestamp with time zone[]) from public;
 
-comment on function wed_sql.fire_delayed(wed_sql.flow, bigint[], integer[], bigint[], timestamp with time zone[]) is
+comment on function wed_sql.fire_delayed(wed_sql.flow, "char", bigint[], integer[], bigint[], timestamp with time zone[]) is
 'Fires WED-triggers whose delay is over.';
 
 -- An action is due, be it at once or after a delay. It is done under the lock of its job, like any transition.
@@ -74,14 +83,18 @@ begin
     end if;
     if r.action is null or r.valid_until < 9223372036854775807 then
         if not pending then -- its delay is over, but it has no action any more
-            perform wed_sql.fire_delayed(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
+            perform wed_sql.fire_delayed(f, 'a', array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
         else
             perform wed_sql.notify_job(f, due.wid, due.tgid); -- it is a worker's now
         end if;
         return;
     end if;
     if not pending then
-        perform wed_sql.put_jobs(f, array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
+        if wed_sql.hold_pending(f.wed_flow, due.wid, due.tgid, due.version) is null then
+            perform wed_sql.set_timer(f, due.wid, due.tgid, 'a', due.version, clock_timestamp() + interval '50 milliseconds');
+            return;
+        end if;
+        perform wed_sql.put_jobs(f, 'a', array[due.wid], array[due.tgid], array[due.version], array[due.due_at]);
     end if;
 
     done := wed_sql.perform(f.wed_flow, due.wid, due.tgid, due.version, r.action,
@@ -192,7 +205,7 @@ create function wed_sql.sweep_delays(due wed_sql.timer[]) returns void
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform wed_sql.fire_delayed(f, d.wids, d.tgids, d.versions, d.due_at)
+    perform wed_sql.fire_delayed(f, 'd', d.wids, d.tgids, d.versions, d.due_at)
        from (select t.flow_id, array_agg(t.wid) as wids, array_agg(t.tgid) as tgids,
                     array_agg(t.version) as versions, array_agg(t.due_at) as due_at
                from unnest(due) t group by t.flow_id) d

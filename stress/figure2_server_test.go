@@ -105,20 +105,27 @@ func defineFigure2(ctx context.Context, t *testing.T, conn *pgx.Conn, flow strin
 	    ('tr_final', $$a1='ready' and (a2 is not null) and (a3 is not null)$$, false), (null, $$a1 <> 'ready'$$, true)`)
 }
 
-// killer kills the engine every second until the function that it returns is called, which says how often.
+// killer kills the engine every second until the function that it returns is called, which says how often. One that has
+// written nothing yet is spared for a while: on a machine on which it takes a second to start, nothing would go on.
 func killer(ctx context.Context, t *testing.T) func() int64 {
 	ctx, cancel := context.WithCancel(ctx)
 	conn := connect(ctx, t)
 	ended := make(chan int64)
 	go func() {
+		const patience = 10 // ticks
 		var kills int64
+		var written string
+		spared := 0
 		tick := time.NewTicker(killEvery)
 		defer tick.Stop()
 		for {
 			var pid *int
-			err := conn.QueryRow(context.WithoutCancel(ctx), "select max(engine_pid) from wed_sql.status").Scan(&pid)
-			if err == nil && pid != nil && syscall.Kill(*pid, syscall.SIGKILL) == nil {
+			var at string
+			err := conn.QueryRow(context.WithoutCancel(ctx),
+				"select max(engine_pid), (select applied_lsn::text from wed_sql.follower) from wed_sql.status").Scan(&pid, &at)
+			if spared++; err == nil && pid != nil && (at != written || spared > patience) && syscall.Kill(*pid, syscall.SIGKILL) == nil {
 				kills++
+				written, spared = at, 0
 			}
 			select {
 			case <-ctx.Done():

@@ -43,12 +43,12 @@ func TestLeasedJobMayTakeLongerThanItsTimeoutAndItsLease(t *testing.T) {
 		}
 		return enter(ctx, job)
 	})
-	of.Lease = 3 * time.Second
+	of.Lease = 6 * time.Second
 	s.start(of)
 	s.exec("insert into wed_flow default values")
 	receive(s, running)
 	// while two leases run out that were not extended
-	s.until("select clock_timestamp() > at + interval '6200 ms' from wed_event where event = 'leased'")
+	s.until("select clock_timestamp() > at + interval '12200 ms' from wed_event where event = 'leased'")
 	if n := get[int64](s, "select count(*) from pg_stat_activity where application_name like 'wed_sql worker ' || $1 || '%' and state like 'idle in%'",
 		s.flow); n != 0 {
 		t.Errorf("%d transactions are open meanwhile", n)
@@ -239,15 +239,21 @@ func TestAbortGivesLeasedJobsBack(t *testing.T) {
 func TestDrainFinishesLeasedJobs(t *testing.T) {
 	s := newServer(t, oneStep)
 	running, goOn := make(chan struct{}), make(chan struct{})
-	stop := s.start(s.leased("work", func(ctx context.Context, _ *Job) (State, error) {
+	w := s.new(s.leased("work", func(ctx context.Context, _ *Job) (State, error) {
 		running <- struct{}{}
 		<-goOn
 		return State{"v": 1}, ctx.Err()
 	}))
+	ctx, cancel := context.WithCancel(s.ctx)
+	ended := make(chan error, 1)
+	time.AfterFunc(0, func() { ended <- w.Run(ctx) })
 	s.exec("insert into wed_flow (note) values ('a'), ('b')")
 	receive(s, running)
-	time.AfterFunc(0, func() { close(goOn) })
-	stop()
+	context.AfterFunc(ctx, func() { close(goOn) })
+	cancel()
+	if err := receive(s, ended); err != nil {
+		t.Errorf("Run returns %v", err)
+	}
 	s.exec("select wed_sql.sync()")
 	if got := get[string](s, "select string_agg(status::text, '' order by status) from wed_instance"); got != "FR" {
 		t.Errorf("instances are %s, want one that was finished and one that was not begun", got)
@@ -269,12 +275,12 @@ func TestManyLeasedJobsNeedFewConnections(t *testing.T) {
 		<-goOn
 		return State{"v": 1}, nil
 	})
-	of.Concurrency, of.Logger = jobs, quiet
+	of.Concurrency, of.Logger, of.Lease = jobs, quiet, 15*time.Second
 	s.start(of)
 	s.insert(jobs, "insert into wed_flow (note) select 'x' from generate_series(1, $1)")
 	receive(s, all)
 	// while they are extended
-	s.until("select clock_timestamp() > max(at) + interval '1500 ms' from wed_event where event = 'leased'")
+	s.until("select clock_timestamp() > max(at) + interval '5500 ms' from wed_event where event = 'leased'")
 	if n := get[int64](s, "select count(*) from pg_stat_activity where application_name like 'wed_sql worker ' || $1 || '%'", s.flow); n > briefConns+1 {
 		t.Errorf("%d connections", n)
 	}

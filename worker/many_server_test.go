@@ -148,7 +148,7 @@ func TestAfterAReconnectThePoolIsReadForAllTransitions(t *testing.T) {
 		}
 	}
 	s.startWorker(w)
-	for range 10 {
+	for range 5 {
 		s.until("select count(*) = 1 "+sessions+" and query like 'listen %'", name)
 		s.exec("select pg_terminate_backend(pid) "+sessions, name)
 		s.exec("insert into wed_flow default values")

@@ -38,7 +38,7 @@ func newNamedServer(t *testing.T, flow, definition string) *server {
 		flow = strings.ToLower(t.Name())
 		flow = flow[:min(len(flow), 60)]
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	s := &server{T: t, ctx: ctx, dsn: dsn, flow: flow}
 	s.conn = s.connect()

@@ -215,12 +215,15 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 		<-goOn
 		return State{"v": 1}, nil
 	}))
+	// one of an earlier one that is just going away is none of the two
+	const connected = `select count(*) = 2 and count(*) filter (where query like 'listen %') = 1 from pg_stat_activity
+		where application_name = 'wed_sql worker ' || $1 || '.work'`
 	const terminate = `select count(pg_terminate_backend(pid)) from pg_stat_activity
 		where application_name = 'wed_sql worker ' || $1 || '.work'`
 
 	s.exec("insert into wed_flow default values")
 	receive(s, running)
-	s.until("select count(*) = 2 from pg_stat_activity where application_name = 'wed_sql worker ' || $1 || '.work'", s.flow)
+	s.until(connected, s.flow)
 	if n := get[int64](s, terminate, s.flow); n != 2 {
 		t.Errorf("%d connections, want one for the job and one that listens", n)
 	}
@@ -228,7 +231,7 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 	receive(s, running) // again, for the first transaction is lost
 	s.untilAllFinal()
 
-	s.until("select count(*) = 2 from pg_stat_activity where application_name = 'wed_sql worker ' || $1 || '.work'", s.flow)
+	s.until(connected, s.flow)
 	if n := get[int64](s, terminate, s.flow); n != 2 {
 		t.Errorf("%d connections, want one that is idle and one that listens", n)
 	}
@@ -240,16 +243,22 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 func TestStoppedWorkerFinishesWhatIsRunning(t *testing.T) {
 	s := newServer(t, oneStep)
 	running, goOn := make(chan struct{}), make(chan struct{})
-	stop := s.start(s.worker("work", func(ctx context.Context, _ *Job) (State, error) {
+	w := s.new(s.worker("work", func(ctx context.Context, _ *Job) (State, error) {
 		running <- struct{}{}
 		<-goOn
 		return State{"v": 1}, ctx.Err()
 	}))
+	ctx, cancel := context.WithCancel(s.ctx)
+	ended := make(chan error, 1)
+	time.AfterFunc(0, func() { ended <- w.Run(ctx) })
 	s.exec("insert into wed_flow (note) values ('a'), ('b')")
 	receive(s, running)
 	// Run's context ends before the handler does.
-	time.AfterFunc(0, func() { close(goOn) })
-	stop()
+	context.AfterFunc(ctx, func() { close(goOn) })
+	cancel()
+	if err := receive(s, ended); err != nil {
+		t.Errorf("Run returns %v", err)
+	}
 	s.exec("select wed_sql.sync()")
 	if got := get[string](s, "select string_agg(status::text, '' order by status) from wed_instance"); got != "FR" {
 		t.Errorf("instances are %s, want one that was finished and one that was not begun", got)
@@ -350,7 +359,7 @@ func TestAWorkerRoleIsEnough(t *testing.T) {
 	cfg.DSN += " user=" + role
 	cfg.Once = true
 	const each = 10
-	ways := []Options{{}, {Batch: each}, {Lease: time.Second}}
+	ways := []Options{{}, {Batch: each}, {Lease: time.Minute}}
 	for _, way := range ways {
 		s.insert(each, "insert into wed_flow (l) select null from generate_series(1, $1)")
 		cfg.Options = way
@@ -492,7 +501,7 @@ func TestWorkerNeedsFewRights(t *testing.T) {
 	s.exec("grant usage on schema " + s.flow + " to " + role)
 	s.exec("grant select on wed_trig, job_pool to " + role)
 	s.exec("grant select, update on wed_flow to " + role)
-	for _, way := range []Options{{}, {Batch: 2}, {Lease: time.Second}} {
+	for _, way := range []Options{{}, {Batch: 2}, {Lease: time.Minute}} {
 		s.insert(2, "insert into wed_flow (v) select 0 from generate_series(1, $1)")
 		cfg := s.worker("work", returns(State{"v": 1}))
 		cfg.DSN += " user=" + role

@@ -57,7 +57,7 @@ func provokes(point string) provocation {
 }
 
 // pointTime is how long a point may take to be passed, while there is work.
-const pointTime = 15 * time.Second
+const pointTime = time.Minute
 
 func atPoint(point, action string) func(context.Context, World) error {
 	return func(ctx context.Context, w World) error {
