@@ -313,7 +313,7 @@ func TestADatabaseThatIsLeftCanBeDropped(t *testing.T) {
 	r.database("three")
 	r.send('R', nil)
 	r.until("s three") // everywhere, but not where somebody still needs it for himself
-	if strings.HasSuffix(strings.Join(r.seen, ","), "two") || r.count("select count(*) from pg_stat_activity where datname = 'engine_test_two'") > 0 {
+	if strings.HasSuffix(strings.Join(r.seen, ","), "two") || r.count("select count(*) from pg_stat_activity where datname = 'engine_test_two' and backend_type = 'client backend'") > 0 {
 		t.Errorf("back too early: seen %q", r.seen)
 	}
 	r.leave('E', "two", 3)
@@ -371,7 +371,7 @@ func TestATemplateIsLeftAloneAndASlotOfItsIsShown(t *testing.T) {
 	r.exec("update pg_database set datallowconn = false where datname = 'engine_test_one'")
 	r.send('R', binary.BigEndian.AppendUint32(nil, 0))
 	r.until("a one")
-	for r.count("select count(*) from pg_stat_activity where datname = 'engine_test_one'") > 0 {
+	for r.count("select count(*) from pg_stat_activity where datname = 'engine_test_one' and backend_type = 'client backend'") > 0 {
 	}
 	r.exec("update pg_database set datallowconn = true where datname = 'engine_test_one'")
 	r.send('R', binary.BigEndian.AppendUint32(nil, 0))

@@ -103,6 +103,7 @@ func TestATransactionThatTakesTooLongIsEnded(t *testing.T) {
 select 1, tgid, trname, timeout, '{}', now(), 0 from f.wed_trig on conflict do nothing`); err != nil {
 		t.Fatal(err)
 	}
+	machine := stall.Watch(t)
 	var begun time.Time
 	if _, err := conn.Exec(t.Context(), "begin"); err != nil {
 		t.Fatal(err)
@@ -110,7 +111,6 @@ select 1, tgid, trname, timeout, '{}', now(), 0 from f.wed_trig on conflict do n
 	if err := conn.QueryRow(t.Context(), "select now() from f.job_pool where pg_try_advisory_xact_lock(wid::int, tgid)").Scan(&begun); err != nil {
 		t.Fatal(err)
 	}
-	machine := stall.Watch(t)
 	s.Jobs(time.Second)
 	_, err := conn.Exec(t.Context(), "select pg_sleep(10)")
 	took := time.Since(begun)

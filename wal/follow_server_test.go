@@ -326,7 +326,7 @@ func TestInADeadlockTheEngineGivesWay(t *testing.T) {
 		}
 	}
 	user := s.connect()
-	if _, err := user.Exec(s.ctx, "begin; lock public.a"); err != nil {
+	if _, err := user.Exec(s.ctx, "set deadlock_timeout = '1min'; begin; lock public.a"); err != nil {
 		t.Fatal(err)
 	}
 	var others errgroup.Group

@@ -21,7 +21,7 @@ func start(t *testing.T) (context.Context, *cluster.Cluster) {
 	if os.Getenv("WED_SQL_TEST_CONN") == "" {
 		t.Skip("needs a server's installation with wed_sql in PATH: WED_SQL_TEST_CONN is not set")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
 	t.Cleanup(cancel)
 	dir, err := os.MkdirTemp("", "c")
 	if err != nil {
