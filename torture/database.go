@@ -172,9 +172,9 @@ func (d *database) cleanUp(ctx context.Context) error {
 	return nil
 }
 
-// prepared are the names of the transactions that are.
+// prepared are the names of the transactions that are, but those of faults, which end them themselves.
 func (d *database) prepared(ctx context.Context, conn *pgx.Conn) ([]string, error) {
-	rows, err := conn.Query(ctx, "select gid from pg_prepared_xacts where database = current_database()")
+	rows, err := conn.Query(ctx, `select gid from pg_prepared_xacts where database = current_database() and gid !~ '^wed_sql_fault'`)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,11 @@ func (c *client) writeSet(ctx context.Context, tx pgx.Tx, j job, set map[string]
 	if err != nil {
 		return "", err
 	}
-	tag, err := tx.Exec(ctx, fmt.Sprintf("update %s set %s where wid = $1", table(j.flow, "wed_flow"), c.definition(j.flow).SetClause(set)), j.wid)
+	clause := c.definition(j.flow).SetClause(set)
+	if clause == "" { // the definition has changed since: a state in which nothing is new
+		clause = "wid = wid"
+	}
+	tag, err := tx.Exec(ctx, fmt.Sprintf("update %s set %s where wid = $1", table(j.flow, "wed_flow"), clause), j.wid)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("an update of instance %d wrote %d rows", j.wid, tag.RowsAffected())
 	}

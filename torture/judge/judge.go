@@ -288,17 +288,35 @@ func (t *trial) actionDue(j job, at time.Time) bool {
 }
 
 // goesOn says whether a job of an action that was due at the k-th state, whose line is missing, had been fired: then it pends in
-// the line that ends the gap, or was performed before that. The engine may have come too late, or not at all.
+// the line that ends the gap, or was performed before that. The engine may have come too late, or not at all. What is due
+// anew within the gap pends there for that reason.
 func (t *trial) goesOn(tgid int32, k int) bool {
 	for n := k + 1; n < len(t.of.States); n++ {
 		if t.of.States[n].By == tgid {
 			return true
+		}
+		if t.isDue(tgid, n) {
+			return false
 		}
 		if line := t.lines[int64(n)]; line != nil {
 			return slices.Contains(line.Pending, tgid)
 		}
 	}
 	return false
+}
+
+// isDue says whether the condition of a rule holds at the n-th state.
+func (t *trial) isDue(tgid int32, n int) bool {
+	rules := t.Definitions[t.of.States[n].Rules]
+	if rules == nil {
+		return false
+	}
+	values, err := rules.State(t.of.States[n].State)
+	if err != nil {
+		return false
+	}
+	judged, err := rules.Judge(values)
+	return err == nil && slices.ContainsFunc(judged.Due, func(r *flow.Rule) bool { return r.TGID == tgid })
 }
 
 // writer finds out who wrote the k-th state; false if that cannot be known yet.

@@ -268,3 +268,38 @@ func TestWhatWasDueInAGapHasFiredOrNot(t *testing.T) {
 		}
 	}
 }
+
+// What was due at a state before a gap, ceased to be, and is due anew before the gap ends, pends since then: its delay has
+// begun anew, and it is withdrawn again when its condition ceases to hold.
+func TestWhatIsDueAnewInAGapIsNotWhatWasDueBefore(t *testing.T) {
+	t.Parallel()
+	f := trips()
+	f.Gaps = true
+	f.Definitions[7].Rules[3].Action = map[string]string{"stage": "done"}
+	s0 := state(10, "100", `{"stage": "wait", "room": null, "paid": null}`)
+	s1 := state(14, "101", `{"stage": "new", "room": "1", "paid": null}`)
+	s2 := state(15, "102", `{"stage": "wait", "room": "1", "paid": null}`)
+	s3 := state(16, "103", `{"stage": "lost", "room": "1", "paid": "9"}`)
+	healed := line(2, 15, s2, str("pay"), "R", nil, remind, offer)
+	healed.Healed = true
+	i := &judge.Instance{
+		WID:    4,
+		States: []judge.State{s0, s1, s2, s3},
+		Writes: []judge.Write{
+			{XID: "100", Set: map[string]*string{"stage": str("wait"), "room": nil, "paid": nil}, Protocol: "start"},
+			{XID: "101", TGID: offer, Transition: "offer", Set: set("stage", "new", "room", "1"), Protocol: "raw"},
+			{XID: "102", TGID: pay, Transition: "pay", Set: set("stage", "wait"), Protocol: "raw"},
+			{XID: "103", TGID: offer, Transition: "offer", Set: set("stage", "lost", "paid", "9"), Protocol: "raw"},
+		},
+		Lines: []judge.Line{
+			line(0, 10, s0, nil, "R", []string{"offer"}, remind, offer),
+			healed,
+			line(3, 16, s3, str("offer"), "E", []string{"_EXCPT"}, excpt),
+		},
+		Jobs:   []judge.Job{{TGID: excpt, Transition: "_EXCPT", Version: 3, Payload: s3.State}},
+		Status: "E",
+	}
+	if found := f.Judge(i, true); len(found.Violations) > 0 {
+		t.Errorf("%q", found.Violations)
+	}
+}
