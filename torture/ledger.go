@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/wed-sql/wed_sql/torture/judge"
 )
@@ -33,6 +34,9 @@ func (l *ledger) check(flow string, wid int64, f judge.Finding) {
 	}
 	for tgid := range f.Pended {
 		delete(l.seen, fired{flow, wid, tgid})
+	}
+	if f.Unfinished { // what pended later is not known
+		maps.DeleteFunc(l.seen, func(what fired, _ int) bool { return what.flow == flow && what.wid == wid })
 	}
 }
 
