@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,18 +258,20 @@ func TestTheFollowerLearnsOfTheLogsEndAtOnce(t *testing.T) {
 	f.ready()
 	f.sync()
 	machine := stall.Watch(t)
-	const tries = 50
-	var total time.Duration
-	for range tries {
+	took := make([]time.Duration, 50)
+	for i := range took {
 		lsn := s.position()
 		start := time.Now()
 		f.until("position", func() bool { return f.applied >= lsn })
-		total += time.Since(start)
+		took[i] = time.Since(start)
 	}
-	if mean := total / tries; mean > machine.Patience(100*time.Millisecond) {
-		t.Errorf("the follower learns of a position after %v", mean)
-	} else {
-		t.Logf("the follower learns of a position after %v", mean)
+	slices.Sort(took)
+	// Not the mean: a walsender of PostgreSQL 16 and later may miss a flush while it is about to sleep, and then
+	// sleeps until the next one.
+	median, longest := took[len(took)/2], took[len(took)-1]
+	t.Logf("the follower learns of a position after %v, and %v at most", median, longest)
+	if median > machine.Patience(100*time.Millisecond) {
+		t.Errorf("the follower learns of a position after %v", median)
 	}
 }
 
