@@ -87,8 +87,8 @@ func (c *client) complete(ctx context.Context, conn *pgx.Conn, j job) error {
 		return err
 	}
 	d := c.definition(j.flow)
-	if c.r.IntN(2) == 0 {
-		_, err = tx.Exec(ctx, "select wed_sql.complete($1, $2, $3, $4, $5::text)", j.flow, j.wid, j.tgid, j.lckid, d.SetClause(set))
+	if clause := d.SetClause(set); clause != "" && c.r.IntN(2) == 0 {
+		_, err = tx.Exec(ctx, "select wed_sql.complete($1, $2, $3, $4, $5::text)", j.flow, j.wid, j.tgid, j.lckid, clause)
 	} else {
 		var state []byte
 		if state, err = json.Marshal(d.Values(set)); err != nil {

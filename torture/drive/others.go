@@ -111,11 +111,15 @@ func actSignal(ctx context.Context, c *client) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	clause := c.definition(j.flow).SetClause(set)
+	if clause == "" { // the definition has changed since
+		return false, tx.Rollback(ctx)
+	}
 	id, err := c.note(ctx, tx, j, c.protocol, set)
 	if err != nil {
 		return false, err
 	}
-	_, err = tx.Exec(ctx, "select wed_sql.signal($1, $2::bigint, $3, $4)", j.flow, j.wid, j.transition, c.definition(j.flow).SetClause(set))
+	_, err = tx.Exec(ctx, "select wed_sql.signal($1, $2::bigint, $3, $4)", j.flow, j.wid, j.transition, clause)
 	if Code(err) == "42704" { // its rules have been disabled
 		c.count("signals for what is disabled")
 		return false, tx.Rollback(ctx)

@@ -258,7 +258,12 @@ func (c *client) overstay(ctx context.Context, tx pgx.Tx, j job) error {
 		return err
 	}
 	c.count("transactions that overstayed")
+	began := time.Now()
 	_, err := tx.Exec(ctx, "select pg_sleep($1)", j.timeout+muchLater)
+	if err == nil && time.Since(began).Seconds() < j.timeout+muchLater {
+		c.count("sleeps that ended early, by a clock that was moved")
+		return tx.Rollback(ctx)
+	}
 	if err == nil {
 		c.count(fmt.Sprintf("unexpected raw: a transaction outlived the timeout of its job by %d s", muchLater))
 		return tx.Rollback(ctx)
