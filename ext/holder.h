@@ -32,9 +32,4 @@ extern void wed_lost_create(void);
 extern void wed_lost_watch(void);
 extern void wed_lost_end_xact(bool committed);
 
-/* listener.c */
-extern Size wed_listeners_size(void);
-extern void wed_listeners_create(void);
-extern void wed_listeners_install(void);
-
 #endif							/* WED_SQL_HOLDER_H */

@@ -10,7 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "holder.h"
+#include "wed_sql.h"
 
 #include "miscadmin.h"
 #include "port/atomics.h"

@@ -352,6 +352,11 @@ extern void wed_shared_sync(int64 timeout_ms);
 /* clock.c */
 extern int64 wed_monotonic_ms(void);
 
+/* listener.c */
+extern Size wed_listeners_size(void);
+extern void wed_listeners_create(void);
+extern void wed_listeners_install(void);
+
 /* request.c */
 extern void wed_request_look(Oid datid);
 extern void wed_leave_database(Oid datid);

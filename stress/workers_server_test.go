@@ -52,7 +52,7 @@ func TestKilledWorkersLoseAndDoubleNothing(t *testing.T) {
 	n := f.killWhileDriving(ctx, conn, kills(t))
 
 	f.awaitEnd(ctx, conn, n)
-	f.stop(func(m *member) bool { return m.transition != "" })
+	f.stop((*member).performs)
 	// Who is slow may have got no job beside the others.
 	done := query[[]string](ctx, t, conn, "select array_agg(distinct "+byWhom+") from "+workersFlow+".wed_trace where trw is not null")
 	for _, k := range all.kinds() {
@@ -66,7 +66,7 @@ func TestKilledWorkersLoseAndDoubleNothing(t *testing.T) {
 		execute(ctx, t, conn, "insert into "+workersFlow+".wed_flow default values")
 		n++
 		f.awaitEnd(ctx, conn, n)
-		f.stop(func(m *member) bool { return m.transition != "" })
+		f.stop((*member).performs)
 	}
 	f.stop(func(*member) bool { return true })
 	judgeAll(ctx, t, conn, workersFlow, n)
@@ -152,6 +152,9 @@ type member struct {
 	failure    error
 }
 
+// performs tells workers from the gateways that they need.
+func (m *member) performs() bool { return m.transition != "" }
+
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{T: t}
 	t.Cleanup(func() {
@@ -159,6 +162,7 @@ func newFleet(t *testing.T) *fleet {
 			_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
 			<-m.gone
 		}
+		_ = f.group.Wait()
 	})
 	return f
 }
