@@ -30,48 +30,6 @@ PG_FUNCTION_INFO_V1(wed_complete_jobs);
 
 #define CLAIMED_COLUMNS 7
 
-static void
-refuse_nulls(FunctionCallInfo fcinfo, const char *needed)
-{
-	for (int i = 0; i < PG_NARGS(); i++)
-	{
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s are needed", needed)));
-	}
-}
-
-static Datum *
-elements(ArrayType *array, Oid type, int *count)
-{
-	Datum	   *values;
-	bool	   *nulls;
-	int16		length;
-	bool		by_value;
-	char		alignment;
-
-	get_typlenbyvalalign(type, &length, &by_value, &alignment);
-	deconstruct_array(array, type, length, by_value, alignment, &values, &nulls, count);
-	for (int i = 0; i < *count; i++)
-	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("elements of the arrays cannot be null")));
-	}
-	return values;
-}
-
-static void
-check_lengths(int a, int b)
-{
-	if (a != b)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("the arrays have different lengths: %d and %d", a, b)));
-}
-
 /*
  * Claiming
  */
@@ -125,13 +83,13 @@ wed_claim_jobs(PG_FUNCTION_ARGS)
 	int			most;
 	char	   *statement;
 
-	refuse_nulls(fcinfo, "a flow, a WED-transition, instances, tgids, and how many jobs at most");
+	wed_refuse_nulls(fcinfo, "a flow, a WED-transition, instances, tgids, and how many jobs at most");
 	wed_refuse_if_confined("take or release advisory locks");
 	InitMaterializedSRF(fcinfo, 0);
 	transition = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	wids = elements(PG_GETARG_ARRAYTYPE_P(2), INT8OID, &nwids);
-	tgids = elements(PG_GETARG_ARRAYTYPE_P(3), INT4OID, &ntgids);
-	check_lengths(nwids, ntgids);
+	wids = wed_elements(PG_GETARG_ARRAYTYPE_P(2), INT8OID, &nwids);
+	tgids = wed_elements(PG_GETARG_ARRAYTYPE_P(3), INT4OID, &ntgids);
+	wed_check_lengths(nwids, ntgids);
 	most = PG_GETARG_INT32(4);
 	flow = wed_flow_named(text_to_cstring(PG_GETARG_TEXT_PP(0)), &wed_flow);
 	if (!wed_may_perform(flow, GetUserId(), transition))
@@ -330,11 +288,11 @@ wed_complete_jobs(PG_FUNCTION_ARGS)
 	NextState  *states;
 	int			first = 0;
 
-	refuse_nulls(fcinfo, "a flow, instances and their next states");
+	wed_refuse_nulls(fcinfo, "a flow, instances and their next states");
 	wed_refuse_if_confined("complete jobs");
-	wids = elements(PG_GETARG_ARRAYTYPE_P(1), INT8OID, &nwids);
-	values = elements(PG_GETARG_ARRAYTYPE_P(2), JSONBOID, &count);
-	check_lengths(nwids, count);
+	wids = wed_elements(PG_GETARG_ARRAYTYPE_P(1), INT8OID, &nwids);
+	values = wed_elements(PG_GETARG_ARRAYTYPE_P(2), JSONBOID, &count);
+	wed_check_lengths(nwids, count);
 	flow = wed_flow_named(text_to_cstring(PG_GETARG_TEXT_PP(0)), &wed_flow);
 
 	states = palloc(sizeof(NextState) * (count + 1));

@@ -349,6 +349,11 @@ extern void wed_shared_report(const WedDatabaseReport *report);
 extern bool wed_shared_wait_applied(XLogRecPtr lsn, int64 timeout_ms, char **trouble);
 extern void wed_shared_sync(int64 timeout_ms);
 
+/* argument.c */
+extern void wed_refuse_nulls(FunctionCallInfo fcinfo, const char *needed);
+extern Datum *wed_elements(ArrayType *array, Oid type, int *count);
+extern void wed_check_lengths(int a, int b);
+
 /* clock.c */
 extern int64 wed_monotonic_ms(void);
 

@@ -350,35 +350,3 @@ func TestInADeadlockTheEngineGivesWay(t *testing.T) {
 		t.Errorf("the other session: %v", err)
 	}
 }
-
-func TestSessionsThatListenAreCounted(t *testing.T) {
-	s := newServer(t)
-	count := func() int { return get[int](s, "select wed_sql.listeners()") }
-	execute := func(conn *pgx.Conn, sql string) {
-		t.Helper()
-		if _, err := conn.Exec(s.ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := count(); n != 0 {
-		t.Fatalf("%d sessions listen in a new database", n)
-	}
-	one, two := s.connect(), s.connect()
-	execute(one, "listen a; listen b")
-	execute(two, "do $$ begin execute 'listen c'; end $$")
-	if n := count(); n != 2 {
-		t.Errorf("%d of 2 are counted", n)
-	}
-	for _, sql := range []string{"unlisten *", "discard all"} {
-		execute(one, sql)
-		if n := count(); n != 1 {
-			t.Errorf("after %s: %d of 1", sql, n)
-		}
-		execute(one, "listen a")
-	}
-	s.must(one.Close(s.ctx))
-	s.must(two.Close(s.ctx))
-	for count() != 0 { // the server notices it in its own time; the test's ends it otherwise
-		s.must(s.ctx.Err())
-	}
-}

@@ -74,7 +74,7 @@ const (
 on conflict (flow_id) do update set since = null, error = excluded.error`
 
 	sqlWaypoint = `select wed_sql.log_running_transactions()`
-	sqlNotify   = `select wed_sql.listeners(), count(pg_notify(n.channel, n.payload)) from unnest($1::text[], $2::text[]) n(channel, payload)`
+	sqlNotify   = `select wed_sql.notify_jobs($1::text[], $2::text[])`
 
 	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
 select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
@@ -240,7 +240,7 @@ func (a *applier) send(ctx context.Context, w *work) (receipt, error) {
 				found.positions, err = parsePositions(at[0], at[1])
 			}
 		case stepNotify:
-			err = results.QueryRow().Scan(&found.woken, nil)
+			err = results.QueryRow().Scan(&found.woken)
 		default:
 			_, err = results.Exec()
 		}
