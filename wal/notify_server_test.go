@@ -163,9 +163,17 @@ func TestWhoBeginsToListenWaitsForWhoHasDecided(t *testing.T) {
 		s.execute(s.conn, "alter system "+to)
 		s.execute(s.conn, "select pg_reload_conf()")
 	}
-	waits := func(conn *pgx.Conn, event string) {
+	waits := func(conn *pgx.Conn, event, statement string) {
 		t.Helper()
-		for !get[bool](s, "select exists (select from pg_stat_activity where pid = $1 and wait_event = $2)", conn.PgConn().PID(), event) {
+		for {
+			switch get[string](s, "select case when wait_event = $2 then 'waits' when query = $3 and state = 'idle' then 'ended' else '' end from pg_stat_activity where pid = $1",
+				conn.PgConn().PID(), event, statement) {
+			case "waits":
+				return
+			case "ended":
+				t.Errorf("%s did not wait for %s", statement, event)
+				return
+			}
 			s.must(s.ctx.Err())
 		}
 	}
@@ -188,11 +196,12 @@ func TestWhoBeginsToListenWaitsForWhoHasDecided(t *testing.T) {
 		}
 		return nil
 	})
-	waits(holder, "SyncRep")
-	do(writer, "insert into public.written values (1); select wed_sql.notify_jobs('{other, written}', '{x, x}')")
-	waits(writer, "object")
-	do(listener, "listen written")
-	waits(listener, "Extension")
+	waits(holder, "SyncRep", "")
+	const write, listen = "insert into public.written values (1); select wed_sql.notify_jobs('{other, written}', '{x, x}')", "listen written"
+	do(writer, write)
+	waits(writer, "object", write)
+	do(listener, listen)
+	waits(listener, "Extension", listen)
 	release()
 	alter("reset " + standbys)
 	s.must(sessions.Wait())
