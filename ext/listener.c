@@ -35,7 +35,7 @@
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(wed_listeners);
-PG_FUNCTION_INFO_V1(wed_notify_jobs);
+PG_FUNCTION_INFO_V1(wed_notify_listeners);
 
 /* A channel is a bit: two that share one are both notified if either is listened to. */
 #define CHANNEL_BITS 256
@@ -297,11 +297,11 @@ count_listeners(void)
 }
 
 /*
- * wed_sql.notify_jobs(channels text[], payloads text[]) -> integer: how many
+ * wed_sql.notify_listeners(channels text[], payloads text[]) -> integer: how many
  * sessions that would wake, if it were committed now.
  */
 Datum
-wed_notify_jobs(PG_FUNCTION_ARGS)
+wed_notify_listeners(PG_FUNCTION_ARGS)
 {
 	Datum	   *channels;
 	Datum	   *payloads;

@@ -118,13 +118,13 @@ revoke all on function wed_sql.listeners() from public;
 comment on function wed_sql.listeners() is
 'How many sessions of this database listen, which a notification wakes, whatever they listen to.';
 
-create function wed_sql.notify_jobs(channels text[], payloads text[]) returns integer
+create function wed_sql.notify_listeners(channels text[], payloads text[]) returns integer
     language c volatile parallel unsafe
-    as 'MODULE_PATHNAME', 'wed_notify_jobs';
+    as 'MODULE_PATHNAME', 'wed_notify_listeners';
 
-revoke all on function wed_sql.notify_jobs(text[], text[]) from public;
+revoke all on function wed_sql.notify_listeners(text[], text[]) from public;
 
-comment on function wed_sql.notify_jobs(text[], text[]) is
+comment on function wed_sql.notify_listeners(text[], text[]) is
 'NOTIFY with the end of the transaction, on those channels that somebody listens to then. Returns how many sessions that wakes, as of now.';
 
 create function wed_sql.log_running_transactions() returns void

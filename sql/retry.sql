@@ -49,7 +49,8 @@ begin
     if pg_notification_queue_usage() > 0.9 then
         return;
     end if;
-    perform pg_notify(n.channel, n.payload) from wed_sql.notifications(f, wids, tgids) n;
+    perform wed_sql.notify_listeners(array_agg(n.channel), array_agg(n.payload))
+       from wed_sql.notifications(f, wids, tgids) n having count(*) > 0;
 end
 $$;
 

@@ -240,7 +240,7 @@ type full struct {
 func (f *full) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	notifies := false
 	for _, q := range b.QueuedQueries {
-		notifies = notifies || strings.Contains(q.SQL, "notify_jobs")
+		notifies = notifies || strings.Contains(q.SQL, "notify_listeners")
 	}
 	if notifies {
 		f.refused++

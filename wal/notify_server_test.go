@@ -54,7 +54,7 @@ func TestSessionsThatListenAreCounted(t *testing.T) {
 // fill has the server notify of as much as fills some pages of its queue.
 func (s *server) fill(channel string) {
 	s.Helper()
-	s.execute(s.conn, "select wed_sql.notify_jobs(array_fill('"+channel+"'::text, '{100}'), array_agg(i::text || repeat('x', 500))) from generate_series(1, 100) i")
+	s.execute(s.conn, "select wed_sql.notify_listeners(array_fill('"+channel+"'::text, '{100}'), array_agg(i::text || repeat('x', 500))) from generate_series(1, 100) i")
 }
 
 func TestNobodyIsNotifiedOfWhatNobodyListensTo(t *testing.T) {
@@ -84,7 +84,7 @@ func TestNotificationsEndWithTheirTransaction(t *testing.T) {
 	s := newServer(t)
 	listener := s.connect()
 	s.execute(listener, "listen c")
-	notify := func(payload string) string { return "select wed_sql.notify_jobs('{c}', '{" + payload + "}');" }
+	notify := func(payload string) string { return "select wed_sql.notify_listeners('{c}', '{" + payload + "}');" }
 	s.execute(s.conn, "begin;"+notify("rolled back")+"rollback")
 	if _, err := s.conn.Exec(s.ctx, "begin;"+notify("prepared")+"prepare transaction 'p'"); err == nil {
 		t.Error("a transaction with notifications was prepared")
@@ -95,14 +95,14 @@ func TestNotificationsEndWithTheirTransaction(t *testing.T) {
 		t.Errorf("notified of %+v, %v", n, err)
 	}
 	for _, bad := range []string{"''", "repeat('c', 64)"} {
-		if _, err := s.conn.Exec(s.ctx, "select wed_sql.notify_jobs(array["+bad+"], '{x}')"); !hasCode(err, "22023") {
+		if _, err := s.conn.Exec(s.ctx, "select wed_sql.notify_listeners(array["+bad+"], '{x}')"); !hasCode(err, "22023") {
 			t.Errorf("channel %s: %v", bad, err)
 		}
 	}
-	if _, err := s.conn.Exec(s.ctx, "select wed_sql.notify_jobs('{c}', array[repeat('x', 8000)])"); !hasCode(err, "22023") {
+	if _, err := s.conn.Exec(s.ctx, "select wed_sql.notify_listeners('{c}', array[repeat('x', 8000)])"); !hasCode(err, "22023") {
 		t.Errorf("a payload of 8000 bytes: %v", err)
 	}
-	s.execute(s.conn, "select wed_sql.notify_jobs('{c}', array[repeat('x', 7999)])")
+	s.execute(s.conn, "select wed_sql.notify_listeners('{c}', array[repeat('x', 7999)])")
 }
 
 // Whoever has begun to listen, and looks then at what is there, misses nothing: it is
@@ -117,7 +117,7 @@ func TestWhoBeginsToListenMissesNothing(t *testing.T) {
 		writers.Go("writer", func(context.Context) error {
 			for ctx.Err() == nil {
 				if _, err := conn.Exec(s.ctx, `with w as (insert into written select coalesce(max(n), 0) + 1 from written returning n)
-					select wed_sql.notify_jobs(array['written'], array[w.n::text]) from w`); err != nil {
+					select wed_sql.notify_listeners(array['written'], array[w.n::text]) from w`); err != nil {
 					return err
 				}
 			}
@@ -197,7 +197,7 @@ func TestWhoBeginsToListenWaitsForWhoHasDecided(t *testing.T) {
 		return nil
 	})
 	waits(holder, "SyncRep", "")
-	const write, listen = "insert into public.written values (1); select wed_sql.notify_jobs('{other, written}', '{x, x}')", "listen written"
+	const write, listen = "insert into public.written values (1); select wed_sql.notify_listeners('{other, written}', '{x, x}')", "listen written"
 	do(writer, write)
 	waits(writer, "object", write)
 	do(listener, listen)

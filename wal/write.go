@@ -74,7 +74,7 @@ const (
 on conflict (flow_id) do update set since = null, error = excluded.error`
 
 	sqlWaypoint = `select wed_sql.log_running_transactions()`
-	sqlNotify   = `select wed_sql.notify_jobs($1::text[], $2::text[])`
+	sqlNotify   = `select wed_sql.notify_listeners($1::text[], $2::text[])`
 
 	sqlTrace = `insert into %[1]s (wid, version, state, trw, trf, status, tstmp, pending, error, healed)
 select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
