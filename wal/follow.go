@@ -124,7 +124,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 	if err == nil {
 		hijacked = true
 		faultpoint.Hit(faultpoint.StreamStarted)
-		err = run(ctx, s, a, st, from, repl.PID())
+		err = run(ctx, s, a, st, from, repl)
 	}
 	if hasCode(err, undefinedFile) {
 		// A copy of the data directory may have the slot, but not the log that it needs.
@@ -137,7 +137,7 @@ func Follow(ctx context.Context, s Settings) (err error) {
 }
 
 // run streams until something fails.
-func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN, sender uint32) error {
+func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN, sender *pgconn.PgConn) error {
 	q := newQueue(queueBytes)
 	f := &feedback{to: st}
 	stray := newLimiter(time.Minute)
@@ -156,12 +156,13 @@ func run(ctx context.Context, s Settings, a *applier, st *stream, from LSN, send
 		}
 	}
 	held := &gate{Observer: s.Observer}
-	p := &pump{queue: q, store: a, feedback: f, observer: held, batchSize: s.BatchSize, applied: from, stored: from}
+	p := &pump{queue: q, store: a, feedback: f, observer: held, batchSize: s.BatchSize, applied: from, stored: from,
+		nudges: majorVersion(sender.ParameterStatus("server_version")) >= 16}
 	p.ledger.acked = from // takeOver or healing has flushed it
 	if err := f.acknowledge(from); err != nil {
 		return errors.Join(err, st.close())
 	}
-	h := &healer{conn: s.Conn, log: s.Log, epoch: a.epoch, stream: a, recheck: s.Recheck, warn: s.Warn, admit: s.Admit, sender: sender}
+	h := &healer{conn: s.Conn, log: s.Log, epoch: a.epoch, stream: a, recheck: s.Recheck, warn: s.Warn, admit: s.Admit, sender: sender.PID()}
 	healing, err := a.needsHealing(ctx)
 	if err != nil {
 		return errors.Join(err, st.close())

@@ -18,6 +18,15 @@ const (
 	flushInterval = 250 * time.Millisecond // between looks whether what was applied is flushed
 )
 
+// A walsender of PostgreSQL 16 and later looks how far the log is flushed, and lets itself be
+// woken by the next flush only then: one in between it does not see. Whatever is sent to it
+// wakes it, too. So it is, a moment after the last states, which others often follow; where
+// the log has only grown, there may be many databases, and it may wait.
+const (
+	nudgeAfterStates = 5 * time.Millisecond
+	nudgeAfterGrowth = time.Second
+)
+
 // batchBytes bounds the states of a batch, in bytes, and queueBytes what waits
 // behind it.
 const (
@@ -89,6 +98,7 @@ type pump struct {
 	feedback  *feedback
 	observer  Observer
 	batchSize func() int
+	nudges    bool // as the server's version wants it
 
 	pace    pace
 	ledger  ledger
@@ -96,6 +106,7 @@ type pump struct {
 	stored  LSN // what wed_sql.follower has
 	states  uint64
 	last    time.Time // of the last store
+	nudge   time.Time // when the walsender is to be woken; zero: it need not
 }
 
 // run ends with an error, never without.
@@ -117,10 +128,14 @@ func (p *pump) run(ctx context.Context) error {
 			if err := p.apply(ctx, batch, upto); err != nil {
 				return err
 			}
+			p.nudge = time.Now().Add(nudgeAfterStates)
 			continue
 		}
-		p.matched(upto, time.Time{})
 		now := time.Now()
+		if upto > p.applied && p.nudge.IsZero() {
+			p.nudge = now.Add(nudgeAfterGrowth)
+		}
+		p.matched(upto, time.Time{})
 		due := p.due()
 		if !due.IsZero() && !now.Before(due) {
 			if err := p.settle(ctx, now); err != nil {
@@ -197,15 +212,28 @@ func (p *pump) due() time.Time {
 		due = p.last.Add(idleInterval)
 	}
 	if !p.ledger.idle() {
-		if look := p.ledger.looked.Add(flushInterval); due.IsZero() || look.Before(due) {
-			due = look
-		}
+		due = earliest(due, p.ledger.looked.Add(flushInterval))
+	}
+	if p.nudges {
+		due = earliest(due, p.nudge)
 	}
 	return due
 }
 
+// earliest returns the first of two times; zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // settle does what is due while there is nothing to apply.
 func (p *pump) settle(ctx context.Context, now time.Time) error {
+	if p.nudges && !p.nudge.IsZero() && !now.Before(p.nudge) {
+		p.nudge = time.Time{}
+		return p.feedback.send()
+	}
 	moved, since := p.applied-p.stored, now.Sub(p.last)
 	if moved >= idleLeap && since >= leapInterval || moved >= idleStep && since >= idleInterval {
 		return p.apply(ctx, nil, p.applied)

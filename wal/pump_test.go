@@ -112,19 +112,20 @@ type rig struct {
 	store    *fakeStore
 	observer fakeObserver
 	queue    *queue
+	nudges   bool
 }
 
 // follow runs a reader and a pump between a fake stream and a fake store.
 func follow(t *testing.T, queueBytes int, change ...func(*rig)) *rig {
 	t.Helper()
-	r := &rig{newFakeStream(), newFakeStore(), fakeObserver{make(chan LSN, 100)}, newQueue(queueBytes)}
+	r := &rig{newFakeStream(), newFakeStore(), fakeObserver{make(chan LSN, 100)}, newQueue(queueBytes), false}
 	for _, c := range change {
 		c(r)
 	}
 	f := &feedback{to: r.stream}
 	size := func() int { return 10 }
 	reader := &reader{from: r.stream, queue: r.queue, feedback: f, batchSize: size, decode: newDecoder(0, noStray(t))}
-	pump := &pump{queue: r.queue, store: r.store, feedback: f, observer: r.observer, batchSize: size}
+	pump := &pump{queue: r.queue, store: r.store, feedback: f, observer: r.observer, batchSize: size, nudges: r.nudges}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = reader.run(ctx) })
@@ -168,6 +169,19 @@ func TestAnIdlePositionIsReportedAtOnceAndNotStored(t *testing.T) {
 	}
 	if r.stream.last() != [3]LSN{} || r.store.stores() != 0 {
 		t.Error("an idle position made work")
+	}
+}
+
+func TestAWalsenderThatMayHaveMissedAFlushIsWoken(t *testing.T) {
+	t.Parallel()
+	r := follow(t, 1000, func(r *rig) { r.nudges = true })
+	r.transaction(50)
+	await(t, r.store.applied, "batch")
+	await(t, r.stream.told, "word after a state")
+	r.stream.in <- keepalive(60, false)
+	await(t, r.stream.told, "word after the log has grown")
+	if got := r.stream.last(); got[0] != 60 || got[1] != 0 {
+		t.Errorf("reported %v though nothing is flushed", got)
 	}
 }
 

@@ -209,13 +209,18 @@ func createSlot(ctx context.Context, log *slog.Logger, repl *pgconn.PgConn, name
 // slotCommand is what makes a slot: from PostgreSQL 17 on one that standbys keep a copy
 // of, if they are set up to.
 func slotCommand(name, version string) string {
-	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' }) // 17.2, 18beta1
-	if digits < 0 {
-		digits = len(version)
-	}
-	number, err := strconv.Atoi(version[:digits])
-	if err == nil && number >= 17 {
+	if majorVersion(version) >= 17 {
 		return "CREATE_REPLICATION_SLOT " + name + " LOGICAL " + plugin + " (SNAPSHOT 'nothing', FAILOVER true)"
 	}
 	return "CREATE_REPLICATION_SLOT " + name + " LOGICAL " + plugin + " NOEXPORT_SNAPSHOT"
+}
+
+// majorVersion of a server_version: 17.2, 18beta1; 0 if it is none.
+func majorVersion(version string) int {
+	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if digits < 0 {
+		digits = len(version)
+	}
+	number, _ := strconv.Atoi(version[:digits]) // 0 with an error
+	return number
 }
