@@ -333,6 +333,13 @@ select current_setting('synchronous_standby_names')
 
 func closeConn(conn *pgconn.PgConn) error {
 	if conn.IsClosed() {
+		// pgconn has its last statement cancelled before it lets go, which takes its time. A server that waits
+		// for the rest of a batch meanwhile is in the way of a DROP DATABASE.
+		_ = conn.Conn().Close()
+		select {
+		case <-conn.CleanupDone():
+		case <-time.After(time.Second):
+		}
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
