@@ -246,13 +246,7 @@ complete_lease(const LeaseArgs *lease, Oid function)
 static void
 read_lease_args(FunctionCallInfo fcinfo, LeaseArgs *lease)
 {
-	for (int i = 0; i < PG_NARGS(); i++)
-	{
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("a flow, an instance, a tgid, the token of the lease and the new state are needed")));
-	}
+	wed_refuse_nulls(fcinfo, "a flow, an instance, a tgid, the token of the lease and the new state");
 	memset(lease, 0, sizeof(LeaseArgs));
 	lease->flow = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	lease->wid = PG_GETARG_INT64(1);

@@ -34,12 +34,12 @@
 
 #include "compat.h"
 
-PG_FUNCTION_INFO_V1(wed_listeners);
 PG_FUNCTION_INFO_V1(wed_notify_listeners);
 
 /* A channel is a bit: two that share one are both notified if either is listened to. */
 #define CHANNEL_BITS 256
 #define BITS_PER_WORD 64
+#define CHANNEL_WORDS (CHANNEL_BITS / BITS_PER_WORD)
 
 /* what NOTIFY takes */
 #define MAX_PAYLOAD (BLCKSZ - NAMEDATALEN - 128)
@@ -50,7 +50,7 @@ PG_FUNCTION_INFO_V1(wed_notify_listeners);
 typedef struct Listening
 {
 	pg_atomic_uint32 datid;		/* database that a backend listens in, or InvalidOid */
-	pg_atomic_uint64 channels[CHANNEL_BITS / BITS_PER_WORD];
+	pg_atomic_uint64 channels[CHANNEL_WORDS];
 	pg_atomic_uint32 decision;	/* odd from when it decides whom to notify until it has committed */
 } Listening;
 
@@ -88,7 +88,7 @@ wed_listeners_create(void)
 	{
 		pg_atomic_init_u32(&listening[i].datid, InvalidOid);
 		pg_atomic_init_u32(&listening[i].decision, 0);
-		for (int j = 0; j < lengthof(listening[i].channels); j++)
+		for (int j = 0; j < CHANNEL_WORDS; j++)
 			pg_atomic_init_u64(&listening[i].channels[j], 0);
 	}
 }
@@ -120,7 +120,7 @@ stop_listening(void)
 	if (me == NULL)
 		return;
 	pg_atomic_write_u32(&me->datid, InvalidOid);
-	for (int i = 0; i < lengthof(me->channels); i++)
+	for (int i = 0; i < CHANNEL_WORDS; i++)
 		pg_atomic_write_u64(&me->channels[i], 0);
 }
 
@@ -202,26 +202,37 @@ notice_listening(PlannedStmt *pstmt, const char *query, bool read_only_tree,
  * Notifying
  */
 
+/* To what the sessions of this database listen; returns how many there are. */
+static int
+read_listeners(uint64 *channels)
+{
+	int			n = 0;
+
+	memset(channels, 0, sizeof(uint64) * CHANNEL_WORDS);
+	for (int i = 0; i < nlistening; i++)
+	{
+		if (pg_atomic_read_u32(&listening[i].datid) != MyDatabaseId)
+			continue;
+		for (int j = 0; j < CHANNEL_WORDS; j++)
+			channels[j] |= pg_atomic_read_u64(&listening[i].channels[j]);
+		n++;
+	}
+	return n;
+}
+
 static bool
-is_listened_to(const char *channel)
+is_listened_to(const uint64 *channels, const char *channel)
 {
 	uint32		bit = channel_bit(channel);
 
-	for (int i = 0; i < nlistening; i++)
-	{
-		if (pg_atomic_read_u32(&listening[i].datid) == MyDatabaseId &&
-			(pg_atomic_read_u64(&listening[i].channels[bit / BITS_PER_WORD]) >> (bit % BITS_PER_WORD)) & 1)
-			return true;
-	}
-	return false;
+	return (channels[bit / BITS_PER_WORD] >> (bit % BITS_PER_WORD)) & 1;
 }
 
 static void
 notify_listeners(void)
 {
 	Listening  *me = mine();
-	const char *channel = NULL;
-	bool		wanted = true;
+	uint64		channels[CHANNEL_WORDS];
 	ListCell   *cell;
 
 	if (me != NULL)
@@ -230,15 +241,12 @@ notify_listeners(void)
 		deciding = true;
 		pg_atomic_fetch_add_u32(&me->decision, 1);	/* a full barrier */
 	}
+	(void) read_listeners(channels);
 	foreach(cell, notifications)
 	{
 		Notification *notification = lfirst(cell);
 
-		/* those of a channel mostly follow one another */
-		if (channel == NULL || strcmp(channel, notification->channel) != 0)
-			wanted = me == NULL || is_listened_to(notification->channel);
-		channel = notification->channel;
-		if (wanted)
+		if (me == NULL || is_listened_to(channels, notification->channel))
 			Async_Notify(notification->channel, notification->payload);
 	}
 }
@@ -286,16 +294,6 @@ check_notification(const Notification *notification)
 				 errmsg("payload of a notification has more than %d bytes", MAX_PAYLOAD - 1)));
 }
 
-static int
-count_listeners(void)
-{
-	int			n = 0;
-
-	for (int i = 0; i < nlistening; i++)
-		n += pg_atomic_read_u32(&listening[i].datid) == MyDatabaseId;
-	return n;
-}
-
 /*
  * wed_sql.notify_listeners(channels text[], payloads text[]) -> integer: how many
  * sessions that would wake, if it were committed now.
@@ -307,6 +305,8 @@ wed_notify_listeners(PG_FUNCTION_ARGS)
 	Datum	   *payloads;
 	int			nchannels;
 	int			npayloads;
+	uint64		listened[CHANNEL_WORDS];
+	int			listeners = read_listeners(listened);
 	bool		wakes = false;
 
 	wed_refuse_nulls(fcinfo, "channels and payloads");
@@ -321,7 +321,7 @@ wed_notify_listeners(PG_FUNCTION_ARGS)
 		notification->channel = TextDatumGetCString(channels[i]);
 		notification->payload = TextDatumGetCString(payloads[i]);
 		check_notification(notification);
-		wakes = wakes || is_listened_to(notification->channel);
+		wakes = wakes || is_listened_to(listened, notification->channel);
 		/* what a savepoint may take back is NOTIFY's to remember */
 		if (GetCurrentTransactionNestLevel() > 1)
 			Async_Notify(notification->channel, notification->payload);
@@ -329,14 +329,7 @@ wed_notify_listeners(PG_FUNCTION_ARGS)
 			notifications = lappend(notifications, notification);
 		MemoryContextSwitchTo(old);
 	}
-	PG_RETURN_INT32(wakes ? count_listeners() : 0);
-}
-
-/* wed_sql.listeners() -> integer: sessions of this database that listen. */
-Datum
-wed_listeners(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(count_listeners());
+	PG_RETURN_INT32(wakes ? listeners : 0);
 }
 
 void

@@ -296,7 +296,7 @@ create function wed_sql.engine_functions() returns text
     set search_path = pg_catalog, pg_temp
 as $$
     select 'wed_sql.' || array_to_string(array[
-        'await_transactions(xid[])', 'log_running_transactions()', 'listeners()', 'notify_listeners(text[], text[])', 'unhealed()', 'lock_instances(integer)',
+        'await_transactions(xid[])', 'log_running_transactions()', 'notify_listeners(text[], text[])', 'unhealed()', 'lock_instances(integer)',
         'unseen(integer, bigint, integer)', 'states(integer, bigint[], bigint)', 'current_value(integer, bigint, text)',
         'warnings()', 'sweep(integer, integer)', 'sweep_claimed(wed_sql.timer)', 'put_off_claimed(wed_sql.timer)', 'end_overdue(boolean)', 'count_lost_jobs()', 'any_running(xid[])',
         'add_counts(jsonb, jsonb)', 'has_counted_events()', 'transition_statistics(bigint)', 'timer_statistics(bigint)'], ', wed_sql.')

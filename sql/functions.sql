@@ -109,15 +109,6 @@ create function wed_sql.await_transactions(xids xid[]) returns void
 comment on function wed_sql.await_transactions(xid[]) is
 'Returns when all of the transactions have ended, and new snapshots see what they did.';
 
-create function wed_sql.listeners() returns integer
-    language c volatile parallel unsafe
-    as 'MODULE_PATHNAME', 'wed_listeners';
-
-revoke all on function wed_sql.listeners() from public;
-
-comment on function wed_sql.listeners() is
-'How many sessions of this database listen, which a notification wakes, whatever they listen to.';
-
 create function wed_sql.notify_listeners(channels text[], payloads text[]) returns integer
     language c volatile parallel unsafe
     as 'MODULE_PATHNAME', 'wed_notify_listeners';

@@ -12,16 +12,10 @@ import (
 	"github.com/wed-sql/wed_sql/internal/group"
 )
 
-func (s *server) execute(conn *pgx.Conn, sql string) {
-	s.Helper()
-	if _, err := conn.Exec(s.ctx, sql); err != nil {
-		s.Fatalf("%s: %v", sql, err)
-	}
-}
-
 func TestSessionsThatListenAreCounted(t *testing.T) {
 	s := newServer(t)
-	count := func() int { return get[int](s, "select wed_sql.listeners()") }
+	// on channels of both, but it is all sessions that would wake which are counted
+	count := func() int { return get[int](s, "select wed_sql.notify_listeners('{a, c}', '{x, x}')") }
 	if n := count(); n != 0 {
 		t.Fatalf("%d sessions listen in a new database", n)
 	}

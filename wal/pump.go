@@ -128,12 +128,12 @@ func (p *pump) run(ctx context.Context) error {
 			if err := p.apply(ctx, batch, upto); err != nil {
 				return err
 			}
-			p.nudge = time.Now().Add(nudgeAfterStates)
+			p.nudgeAt(time.Now().Add(nudgeAfterStates))
 			continue
 		}
 		now := time.Now()
 		if upto > p.applied && p.nudge.IsZero() {
-			p.nudge = now.Add(nudgeAfterGrowth)
+			p.nudgeAt(now.Add(nudgeAfterGrowth))
 		}
 		p.matched(upto, time.Time{})
 		due := p.due()
@@ -214,10 +214,13 @@ func (p *pump) due() time.Time {
 	if !p.ledger.idle() {
 		due = earliest(due, p.ledger.looked.Add(flushInterval))
 	}
+	return earliest(due, p.nudge)
+}
+
+func (p *pump) nudgeAt(at time.Time) {
 	if p.nudges {
-		due = earliest(due, p.nudge)
+		p.nudge = at
 	}
-	return due
 }
 
 // earliest returns the first of two times; zero is never.
@@ -230,7 +233,7 @@ func earliest(a, b time.Time) time.Time {
 
 // settle does what is due while there is nothing to apply.
 func (p *pump) settle(ctx context.Context, now time.Time) error {
-	if p.nudges && !p.nudge.IsZero() && !now.Before(p.nudge) {
+	if !p.nudge.IsZero() && !now.Before(p.nudge) {
 		p.nudge = time.Time{}
 		return p.feedback.send()
 	}

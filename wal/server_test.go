@@ -129,7 +129,12 @@ func (s *server) exec(sql string, args ...any) {
 		}
 		return
 	}
-	if _, err := s.conn.Exec(s.ctx, sql, args...); err != nil {
+	s.execute(s.conn, sql, args...)
+}
+
+func (s *server) execute(conn *pgx.Conn, sql string, args ...any) {
+	s.Helper()
+	if _, err := conn.Exec(s.ctx, sql, args...); err != nil {
 		s.Fatalf("%s: %v", sql, err)
 	}
 }
