@@ -25,130 +25,9 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "judgement.h"
+
 PG_FUNCTION_INFO_V1(wed_guard);
-
-static const WedRule *
-find_rule(const WedFlow *flow, int32 tgid)
-{
-	for (int i = 0; i < flow->nrules; i++)
-	{
-		if (flow->rules[i].tgid == tgid)
-			return &flow->rules[i];
-	}
-	return NULL;
-}
-
-/* A WED-trigger as it is in force or, if it is not, as it was last. */
-static WedRule
-last_rule(const WedFlow *flow, int32 tgid)
-{
-	const WedRule *rule = find_rule(flow, tgid);
-	WedRule		former;
-
-	if (rule != NULL)
-		return *rule;
-	wed_read_former_rule(tgid, &former);
-	return former;
-}
-
-/* Whether what pends of a WED-trigger goes when its condition does not hold. */
-static bool
-is_withdrawable(const WedFlow *flow, int32 tgid)
-{
-	return tgid != flow->excpt_tgid && last_rule(flow, tgid).withdrawable;
-}
-
-static int
-compare_tgids(const void *a, const void *b)
-{
-	int32		x = *(const int32 *) a;
-	int32		y = *(const int32 *) b;
-
-	return (x > y) - (x < y);
-}
-
-/*
- * Decides which of those that pended before the state pend on: fills in
- * stamp->since and, of these, stamp->clocks, and adds to stamp->withdrawn. Where
- * no condition was evaluated, none has stopped to hold.
- *
- * Whether it is a clock that pends says the state that fired it: the rule may
- * have got or lost its delay since.
- */
-static void
-withdraw(const WedFlow *flow, int64 wid, const WedPending *before, WedStamp *stamp)
-{
-	int32	   *withdrawn = palloc(sizeof(int32) * (before->count + 1));
-	int			nwithdrawn = 0;
-	bool		judged = stamp->error == NULL && stamp->nundo == 0;
-
-	stamp->clocks = palloc(sizeof(int32) * (before->count + stamp->nmatched + 1));
-	stamp->nclocks = 0;
-	stamp->since = palloc(sizeof(int64) * (before->count + 1));
-	stamp->nkept = 0;
-	for (int i = 0; i < before->count; i++)
-	{
-		int32		tgid = before->tgids[i];
-		bool		clock = before->clocks[i];
-		bool		goes = wed_is_among(tgid, stamp->withdrawn, stamp->nwithdrawn);
-		bool		stops = judged && !wed_is_among(tgid, stamp->matched, stamp->nmatched);
-
-		if (tgid == stamp->by)
-			continue;
-		if (clock && (stops || stamp->status == WED_SUSPENDED))
-			clock = !wed_has_fired(flow, wid, tgid, before->since[i]);
-		/* a clock that still runs stops */
-		if (goes || (stops && (clock || is_withdrawable(flow, tgid))))
-		{
-			withdrawn[nwithdrawn++] = tgid;
-			clock = clock && stamp->status == WED_SUSPENDED;
-		}
-		else
-			stamp->since[stamp->nkept++] = before->since[i];
-		if (clock)
-			stamp->clocks[stamp->nclocks++] = tgid;
-	}
-	stamp->withdrawn = withdrawn;
-	stamp->nwithdrawn = nwithdrawn;
-}
-
-/* Of the rules that the state fires, those whose delay begins: but for some that are due at once. */
-static void
-start_clocks(const WedFlow *flow, const int32 *due, int ndue, WedStamp *stamp)
-{
-	for (int i = 0; i < stamp->nmatched; i++)
-	{
-		int32		tgid = stamp->matched[i];
-		bool		kept = tgid != stamp->by && wed_is_among(tgid, stamp->pending, stamp->npending) &&
-			!wed_is_among(tgid, stamp->withdrawn, stamp->nwithdrawn);
-
-		if (!kept && tgid != flow->excpt_tgid && !wed_is_among(tgid, due, ndue) && last_rule(flow, tgid).delayed)
-			stamp->clocks[stamp->nclocks++] = tgid;
-	}
-	qsort(stamp->clocks, stamp->nclocks, sizeof(int32), compare_tgids);
-}
-
-/* C3: nothing but the job that wrote it may pend at a final state. */
-static void
-check_nothing_else_pends(const WedFlow *flow, int64 wid, const WedStamp *stamp)
-{
-	StringInfoData others;
-
-	initStringInfo(&others);
-	for (int i = 0; i < stamp->npending; i++)
-	{
-		if (stamp->pending[i] != stamp->by &&
-			!wed_is_among(stamp->pending[i], stamp->withdrawn, stamp->nwithdrawn))
-			wed_append_transition(&others, wed_transition_name(flow, stamp->pending[i]), stamp->pending[i]);
-	}
-	if (others.len > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_WED_FINAL_WITH_PENDING_JOBS),
-				 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" cannot become final while other jobs are pending",
-						wid, flow->name),
-				 errdetail("Pending: %s.", others.data),
-				 errhint("Do the transition again when they are completed.")));
-}
 
 /*
  * What follows a state holds it in memory, several times over, and has others
@@ -167,33 +46,6 @@ check_size(const WedFlow *flow, TupleTableSlot *state)
 				 errdetail("Its attributes have " INT64_FORMAT " kB, stored or as text; wed_sql.max_state_size is %d kB.",
 						   size / 1024, wed_max_state_size),
 				 errhint("Keep large values in a table of your own, and their keys in the state.")));
-}
-
-/* A flow whose rules fire for ever must not burn the server. */
-static void
-check_run(const WedFlow *flow, WedStamp *stamp)
-{
-	int64		most = flow->max_states >= 0 ? flow->max_states : wed_max_states;
-
-	if (most == 0 || stamp->run < most || stamp->final || stamp->error != NULL)
-		return;
-	stamp->nmatched = 0;
-	stamp->error = psprintf("the instance has gone through " INT64_FORMAT " states without an intervention (see wed_sql.max_states)",
-							stamp->run);
-}
-
-static void
-judge_into(WedFlow *flow, TupleTableSlot *state, WedStamp *stamp)
-{
-	WedVerdict	verdict;
-
-	wed_judge(flow, state, &verdict);
-	stamp->rules = flow->rules_version;
-	stamp->final = verdict.final;
-	stamp->matched = verdict.matched;
-	stamp->nmatched = verdict.nmatched;
-	stamp->error = verdict.error;
-	check_run(flow, stamp);
 }
 
 static HeapTuple
@@ -228,7 +80,7 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				 errhint("Leave it out: it is generated.")));
 	stamp.began_at = GetCurrentTransactionStartTimestamp();
 	check_size(flow, trigger->tg_trigslot);
-	judge_into(flow, trigger->tg_trigslot, &stamp);
+	wed_judge_state(flow, trigger->tg_trigslot, &stamp);
 	if (!stamp.final && stamp.nmatched == 0 && stamp.error == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_WED_INITIAL_STATE_MATCHES_NOTHING),
@@ -237,8 +89,8 @@ guard_initial_state(WedFlow *flow, TriggerData *trigger)
 				 errdetail("%d enabled WED-conditions were evaluated.", flow->nrules),
 				 errhint("Insert a state on which a WED-trigger of %s fires, or define one that does.",
 						 quote_qualified_identifier(flow->name, "wed_trig"))));
-	withdraw(flow, wid, &nothing, &stamp);
-	start_clocks(flow, NULL, 0, &stamp);
+	wed_withdraw(flow, wid, &nothing, &stamp);
+	wed_start_clocks(flow, NULL, 0, &stamp);
 	return stamped(flow, trigger->tg_relation, trigger->tg_trigtuple, &stamp);
 }
 
@@ -256,41 +108,6 @@ check_protected_columns(const WedFlow *flow, TriggerData *trigger, int64 wid)
 			 errmsg("column \"%s\" of instance " INT64_FORMAT " of WED-flow \"%s\" cannot be changed",
 					wid_written ? "wid" : "_stamp", wid, flow->name),
 			 errhint("Update the WED-attributes only.")));
-}
-
-static void
-refuse_final(const WedFlow *flow, int64 wid)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_WED_INSTANCE_IS_FINAL),
-			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is final and cannot be changed",
-					wid, flow->name),
-			 errhint("It can be reopened after WED-attributes or WED-triggers were added or changed.")));
-}
-
-static void
-refuse_suspended(const WedFlow *flow, int64 wid)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_WED_INSTANCE_IS_SUSPENDED),
-			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" is suspended", wid, flow->name),
-			 errhint("wed_sql.resume() has it go on.")));
-}
-
-/* The state that follows a compensating transition: the next one is due, or it is judged as any other. */
-static void
-judge_after_undoing(WedFlow *flow, TupleTableSlot *state, const WedStamp *before, WedStamp *stamp)
-{
-	if (before->nundo <= 1)
-	{
-		judge_into(flow, state, stamp);
-		return;
-	}
-	stamp->rules = flow->rules_version;
-	stamp->undo = before->undo + 1;
-	stamp->nundo = before->nundo - 1;
-	stamp->matched = stamp->undo;
-	stamp->nmatched = 1;
 }
 
 /*
@@ -314,7 +131,7 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 	WedPending	pending = {0};
 
 	if (before->status == WED_SUSPENDED)
-		refuse_suspended(flow, wid);
+		wed_refuse_suspended(flow, wid);
 	if (!before->final)
 	{
 		wed_stamp_pending_after(before, flow->excpt_tgid, &pending);
@@ -324,7 +141,7 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 		stamp->run = stamp->by == flow->excpt_tgid ? 0 : before->run + 1;
 	}
 	else if (before->rules >= flow->rules_version)
-		refuse_final(flow, wid);
+		wed_refuse_final(flow, wid);
 	else if (!wed_may_perform_all(flow, GetUserId()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -335,311 +152,13 @@ next_by_transition(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStam
 		refuse_late_transition(flow, wid);
 
 	if (before->nundo > 0 && stamp->by == before->undo[0])
-		judge_after_undoing(flow, trigger->tg_newslot, before, stamp);
+		wed_judge_after_undoing(flow, trigger->tg_newslot, before, stamp);
 	else
-		judge_into(flow, trigger->tg_newslot, stamp);
-	withdraw(flow, wid, &pending, stamp);
-	start_clocks(flow, NULL, 0, stamp);
+		wed_judge_state(flow, trigger->tg_newslot, stamp);
+	wed_withdraw(flow, wid, &pending, stamp);
+	wed_start_clocks(flow, NULL, 0, stamp);
 	if (stamp->final)
-		check_nothing_else_pends(flow, wid, stamp);
-}
-
-/*
- * What an intervention makes of the instance: see docs/reference.md, and
- * sql/intervention.sql for who may do it.
- */
-
-static void
-refuse_operation(const WedFlow *flow, int64 wid, const char *why)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_WED_OPERATION_NOT_POSSIBLE),
-			 errmsg("instance " INT64_FORMAT " of WED-flow \"%s\" %s", wid, flow->name, why)));
-}
-
-/* The jobs that an intervention is about must be pending. */
-static void
-withdraw_jobs(const WedFlow *flow, int64 wid, const int32 *tgids, int count, WedStamp *stamp)
-{
-	stamp->withdrawn = palloc(sizeof(int32) * (count + 1));
-	stamp->nwithdrawn = count;
-	for (int i = 0; i < count; i++)
-	{
-		if (!wed_is_among(tgids[i], stamp->pending, stamp->npending))
-			refuse_operation(flow, wid, tgids[i] == flow->excpt_tgid ?
-							 "is not an exception" :
-							 psprintf("has no pending job of tgid %d", tgids[i]));
-		stamp->withdrawn[i] = tgids[i];
-	}
-}
-
-static void
-withdraw_job(const WedFlow *flow, int64 wid, int32 tgid, WedStamp *stamp)
-{
-	withdraw_jobs(flow, wid, &tgid, 1, stamp);
-}
-
-static void
-withdraw_all(WedStamp *stamp)
-{
-	stamp->withdrawn = stamp->pending;
-	stamp->nwithdrawn = stamp->npending;
-}
-
-/* Rules are due that the conditions do not say. */
-static void
-match_also(WedStamp *stamp, const int32 *tgids, int count)
-{
-	int32	   *matched = palloc(sizeof(int32) * (stamp->nmatched + count + 1));
-	int			n = stamp->nmatched;
-
-	if (n > 0)
-		memcpy(matched, stamp->matched, sizeof(int32) * n);
-	for (int i = 0; i < count; i++)
-	{
-		if (!wed_is_among(tgids[i], matched, n))
-			matched[n++] = tgids[i];
-	}
-	qsort(matched, n, sizeof(int32), compare_tgids);
-	stamp->matched = matched;
-	stamp->nmatched = n;
-}
-
-static void
-match_not(WedStamp *stamp, const int32 *tgids, int count)
-{
-	int			n = 0;
-
-	for (int i = 0; i < stamp->nmatched; i++)
-	{
-		if (!wed_is_among(stamp->matched[i], tgids, count))
-			stamp->matched[n++] = stamp->matched[i];
-	}
-	stamp->nmatched = n;
-}
-
-/* Those of a list that are not in another one, nor the exception job. */
-static int32 *
-without(const WedFlow *flow, const int32 *tgids, int count, const int32 *others, int nothers, int *n)
-{
-	int32	   *rest = palloc(sizeof(int32) * (count + 1));
-
-	*n = 0;
-	for (int i = 0; i < count; i++)
-	{
-		if (tgids[i] != flow->excpt_tgid && !wed_is_among(tgids[i], others, nothers))
-			rest[(*n)++] = tgids[i];
-	}
-	return rest;
-}
-
-/* Of a list of WED-triggers, those that have no delay. */
-static int32 *
-without_delay(const WedFlow *flow, const int32 *tgids, int count, int *n)
-{
-	int32	   *rest = palloc(sizeof(int32) * (count + 1));
-
-	*n = 0;
-	for (int i = 0; i < count; i++)
-	{
-		if (tgids[i] != flow->excpt_tgid && !last_rule(flow, tgids[i]).delayed)
-			rest[(*n)++] = tgids[i];
-	}
-	return rest;
-}
-
-/*
- * Jobs that were pending before are due again, whatever their conditions say:
- * but for those that would have been withdrawn.
- */
-static void
-restore(const WedFlow *flow, const int32 *tgids, int count, WedStamp *stamp)
-{
-	int32	   *due = palloc(sizeof(int32) * (count + 1));
-	int			n = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		if (!is_withdrawable(flow, tgids[i]))
-			due[n++] = tgids[i];
-	}
-	if (n > 0)
-		stamp->final = false;
-	match_also(stamp, due, n);
-}
-
-/* A compensation goes on where it was. */
-static void
-go_on_undoing(const WedFlow *flow, const int32 *undo, int nundo, WedStamp *stamp)
-{
-	stamp->rules = flow->rules_version;
-	stamp->undo = unconstify(int32 *, undo);
-	stamp->nundo = nundo;
-	match_also(stamp, undo, 1);
-}
-
-/* Whether what the state keeps pending stands in the way of its being final. */
-static bool
-others_pend(const WedStamp *stamp)
-{
-	return stamp->npending > stamp->nwithdrawn;
-}
-
-static void
-next_by_operation(WedFlow *flow, TriggerData *trigger, int64 wid, const WedStamp *before,
-				  const WedOperation *operation, WedStamp *stamp)
-{
-	TupleTableSlot *state = trigger->tg_newslot;
-	bool		undoing = before->nundo > 0;
-	WedPending	pending;
-	int32	   *due = NULL;		/* jobs that were in the pool before: without a delay now */
-	int			ndue = 0;
-
-	if (operation->kind == WED_OP_REOPEN ? !before->final : before->final)
-	{
-		if (before->final)
-			refuse_final(flow, wid);
-		refuse_operation(flow, wid, "is not final");
-	}
-	if (before->status == WED_SUSPENDED && operation->kind != WED_OP_RESUME && operation->kind != WED_OP_CANCEL)
-		refuse_suspended(flow, wid);
-
-	wed_stamp_pending_after(before, flow->excpt_tgid, &pending);
-	stamp->pending = pending.tgids;
-	stamp->npending = pending.count;
-	stamp->trw = pstrdup(operation->trw);
-	stamp->rules = flow->rules_version;
-	stamp->run = before->run + 1;
-
-	switch (operation->kind)
-	{
-		case WED_OP_FAIL:
-			/* the job that failed may have been withdrawn, and be due again: as another job */
-			if (operation->version >= 0 && wed_pending_since(&pending, operation->tgid) != operation->version)
-				refuse_operation(flow, wid,
-								 psprintf("has no pending job of tgid %d of version " INT64_FORMAT,
-										  operation->tgid, operation->version));
-			withdraw_job(flow, wid, operation->tgid, stamp);
-			stamp->error = operation->reason;
-			stamp->undo = before->undo;
-			stamp->nundo = before->nundo;
-			break;
-		case WED_OP_CANCEL:
-			withdraw_all(stamp);
-			stamp->status = WED_CANCELLED;
-			stamp->final = true;
-			break;
-		case WED_OP_SUSPEND:
-			withdraw_all(stamp);
-			stamp->status = WED_SUSPENDED;
-			stamp->run = before->run;
-			if (wed_is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
-				stamp->error = before->error;
-			stamp->undo = before->undo;
-			stamp->nundo = before->nundo;
-			break;
-		case WED_OP_RESUME:
-			if (before->status != WED_SUSPENDED)
-				refuse_operation(flow, wid, "is not suspended");
-			due = without(flow, before->withdrawn, before->nwithdrawn, before->clocks, before->nclocks, &ndue);
-			if (undoing)
-			{
-				go_on_undoing(flow, before->undo, before->nundo, stamp);
-				break;
-			}
-			stamp->run = before->run;
-			judge_into(flow, state, stamp);
-			if (before->error != NULL)
-			{
-				int			npending;
-				int32	   *all = without(flow, before->withdrawn, before->nwithdrawn, NULL, 0, &npending);
-
-				/* what was wrong has not been put right, and no condition counts */
-				stamp->error = before->error;
-				stamp->final = false;
-				stamp->nmatched = 0;
-				match_also(stamp, all, npending);
-			}
-			else
-				restore(flow, due, ndue, stamp);
-			if (stamp->nmatched > 0 && wed_is_among(flow->excpt_tgid, before->withdrawn, before->nwithdrawn) &&
-				before->nwithdrawn > 1)
-				match_also(stamp, &flow->excpt_tgid, 1);
-			break;
-		case WED_OP_RETRY:
-			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
-			stamp->run = 0;
-			due = without(flow, operation->tgids, operation->ntgids, NULL, 0, &ndue);
-			if (undoing)
-			{
-				go_on_undoing(flow, before->undo, before->nundo, stamp);
-				break;
-			}
-			judge_into(flow, state, stamp);
-			restore(flow, due, ndue, stamp);
-			break;
-		case WED_OP_SKIP:
-			withdraw_jobs(flow, wid, operation->tgids, operation->ntgids, stamp);
-			if (undoing && wed_is_among(before->undo[0], operation->tgids, operation->ntgids))
-				judge_after_undoing(flow, state, before, stamp);
-			else
-			{
-				judge_into(flow, state, stamp);
-				if (!operation->sets)
-					match_not(stamp, operation->tgids, operation->ntgids);
-			}
-			break;
-		case WED_OP_REPAIR:
-			withdraw_job(flow, wid, flow->excpt_tgid, stamp);
-			stamp->run = 0;
-			judge_into(flow, state, stamp);
-			break;
-		case WED_OP_REWIND:
-			withdraw_all(stamp);
-			stamp->run = 0;
-			judge_into(flow, state, stamp);
-			/* the history does not tell a clock from a job */
-			due = without_delay(flow, operation->tgids, operation->ntgids, &ndue);
-			restore(flow, due, ndue, stamp);
-			break;
-		case WED_OP_COMPENSATE:
-			withdraw_all(stamp);
-			stamp->run = 0;
-			if (operation->ntgids > 0)
-				go_on_undoing(flow, operation->tgids, operation->ntgids, stamp);
-			else
-				judge_into(flow, state, stamp);
-			break;
-		case WED_OP_REMATCH:
-			if (undoing)
-				refuse_operation(flow, wid, "is being compensated");
-			stamp->run = before->run;
-			judge_into(flow, state, stamp);
-			/* what was wrong with the state is not any more; if nothing is due, it is an exception again */
-			if (stamp->error == NULL && wed_is_among(flow->excpt_tgid, stamp->pending, stamp->npending))
-				withdraw_job(flow, wid, flow->excpt_tgid, stamp);
-			break;
-		case WED_OP_REOPEN:
-			if (before->rules >= flow->rules_version)
-				refuse_final(flow, wid);
-			stamp->run = 0;
-			judge_into(flow, state, stamp);
-			break;
-		case WED_OP_REMOVE:
-			elog(ERROR, "an instance is removed by no state");
-	}
-
-	withdraw(flow, wid, &pending, stamp);
-	start_clocks(flow, due, ndue, stamp);
-	if (!stamp->final || stamp->status == WED_CANCELLED || !others_pend(stamp))
-		return;
-	if (operation->kind == WED_OP_REMATCH)
-	{
-		/* it stays as it is until these are done */
-		stamp->final = false;
-		return;
-	}
-	check_nothing_else_pends(flow, wid, stamp);
+		wed_check_nothing_else_pends(flow, wid, stamp);
 }
 
 static HeapTuple
@@ -672,7 +191,7 @@ guard_next_state(WedFlow *flow, TriggerData *trigger)
 
 	check_size(flow, trigger->tg_newslot);
 	if (operation != NULL)
-		next_by_operation(flow, trigger, wid, &before, operation, &stamp);
+		wed_next_by_operation(flow, trigger->tg_newslot, wid, &before, operation, &stamp);
 	else
 		next_by_transition(flow, trigger, wid, &before, &stamp);
 	return stamped(flow, wed_flow, trigger->tg_newtuple, &stamp);
