@@ -52,3 +52,9 @@ wed_check_lengths(int a, int b)
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("the arrays have different lengths: %d and %d", a, b)));
 }
+
+Datum
+wed_bigint_array(Datum *values, int count)
+{
+	return PointerGetDatum(construct_array(values, count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}

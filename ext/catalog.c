@@ -120,6 +120,7 @@ wed_read_flow(WedFlow *flow, Snapshot snapshot)
 		heap_deform_tuple(tuple, RelationGetDescr(catalog), values, nulls);
 		flow->flow_id = DatumGetInt32(values[FLOW_FLOW_ID - 1]);
 		flow->job_pool = DatumGetObjectId(values[FLOW_JOB_POOL - 1]);
+		flow->wed_event = DatumGetObjectId(values[FLOW_WED_EVENT - 1]);
 		flow->excpt_tgid = DatumGetInt32(values[FLOW_EXCPT_TGID - 1]);
 		flow->rules_version = DatumGetInt64(values[FLOW_RULES_VERSION - 1]);
 		flow->max_states = nulls[FLOW_MAX_STATES - 1] ? -1 : DatumGetInt64(values[FLOW_MAX_STATES - 1]);
@@ -297,6 +298,7 @@ wed_read_former_rule(int32 tgid, WedRule *rule)
 		if (DatumGetInt64(values[RULE_VALID_FROM - 1]) <= newest)
 			continue;
 		newest = DatumGetInt64(values[RULE_VALID_FROM - 1]);
+		rule->trname = text_or_null(values[RULE_TRNAME - 1], nulls[RULE_TRNAME - 1]);
 		rule->delayed = !nulls[RULE_DELAY - 1];
 		rule->withdrawable = DatumGetBool(values[RULE_WITHDRAWABLE - 1]);
 	}

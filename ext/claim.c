@@ -102,14 +102,12 @@ wed_claim_jobs(PG_FUNCTION_ARGS)
 	{
 		int64		wid = DatumGetInt64(wids[i]);
 		int32		tgid = DatumGetInt32(tgids[i]);
-		const char *trname = wed_transition_name(flow, tgid);
 		Datum		key[] = {wids[i], tgids[i], PG_GETARG_DATUM(1)};
 		Datum		values[CLAIMED_COLUMNS];
 		bool		nulls[CLAIMED_COLUMNS];
 
-		/* the lock of another transition's job is not ours to take; of a rule that was removed, the job alone knows it */
-		if (!wed_is_lockable(wid) || (trname != NULL && strcmp(trname, transition) != 0) ||
-			!wed_take_job_lock(wid, tgid))
+		/* the lock of another transition's job is not ours to take */
+		if (!wed_is_lockable(wid) || !wed_job_is_of(flow, wid, tgid, transition) || !wed_take_job_lock(wid, tgid))
 			continue;
 		if (read_open_job(statement, key, values, nulls))
 		{
@@ -178,12 +176,6 @@ compare_wids(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static Datum
-bigint_array(Datum *values, int count)
-{
-	return PointerGetDatum(construct_array(values, count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
 /*
  * Transactions that write the same instances, in whatever order, do not wait for
  * each other in a circle.
@@ -202,7 +194,7 @@ lock_rows(Relation wed_flow, NextState *states, int count)
 	for (int i = 0; i < count; i++)
 		wids[i] = Int64GetDatum(states[i].wid);
 	qsort(wids, count, sizeof(Datum), compare_wids);
-	args[0] = bigint_array(wids, count);
+	args[0] = wed_bigint_array(wids, count);
 	if (wed_execute_planned(statement, lengthof(types), types, args) != SPI_OK_SELECT)
 		elog(ERROR, "could not lock instances: %s", SPI_result_code_string(SPI_result));
 }
@@ -244,7 +236,7 @@ write_states(const WedFlow *flow, Relation wed_flow, NextState *states, int coun
 			wids[i] = Int64GetDatum(states[i].wid);
 			values[i] = JsonbPGetDatum(states[i].values);
 		}
-		args[0] = bigint_array(wids, count);
+		args[0] = wed_bigint_array(wids, count);
 		args[1] = PointerGetDatum(construct_array(values, count, JSONBOID, -1, false, TYPALIGN_INT));
 		outcome = wed_execute_planned(psprintf("update only %s f set %s"
 											   " from rows from (pg_catalog.unnest($1), pg_catalog.unnest($2)) as c (wid, state)"

@@ -180,6 +180,7 @@ typedef struct CompletedLease
 	int32		tgid;
 } CompletedLease;
 
+/* But not one that the engine is dealing with: it would wait for us, and we for it. */
 static void
 remove_timer(void *arg)
 {
@@ -189,7 +190,16 @@ remove_timer(void *arg)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (wed_execute_planned("select wed_sql.lease_completed($1, $2, $3)", lengthof(types), types, args) != SPI_OK_SELECT)
+	if (wed_execute_planned("with free as materialized ("
+							"select x.version from wed_sql.timer x"
+							" where x.flow_id operator(pg_catalog.=) $1 and x.wid operator(pg_catalog.=) $2"
+							" and x.tgid operator(pg_catalog.=) $3 and x.kind operator(pg_catalog.=) 'l'"
+							" for update skip locked) "
+							"delete from wed_sql.timer x using free"
+							" where x.flow_id operator(pg_catalog.=) $1 and x.wid operator(pg_catalog.=) $2"
+							" and x.tgid operator(pg_catalog.=) $3 and x.kind operator(pg_catalog.=) 'l'"
+							" and x.version operator(pg_catalog.=) free.version",
+							lengthof(types), types, args) != SPI_OK_DELETE)
 		elog(ERROR, "could not remove the timer of a lease: %s", SPI_result_code_string(SPI_result));
 	SPI_finish();
 }

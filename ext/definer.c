@@ -37,7 +37,6 @@ PG_FUNCTION_INFO_V1(wed_grant_worker);
 PG_FUNCTION_INFO_V1(wed_revoke_worker);
 PG_FUNCTION_INFO_V1(wed_fail);
 PG_FUNCTION_INFO_V1(wed_lease);
-PG_FUNCTION_INFO_V1(wed_lease_job);
 PG_FUNCTION_INFO_V1(wed_extend);
 PG_FUNCTION_INFO_V1(wed_release);
 PG_FUNCTION_INFO_V1(wed_alter_flow);
@@ -65,6 +64,15 @@ function_owner(Oid function)
 	return owner;
 }
 
+void
+wed_refuse_if_restricted(Oid function)
+{
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot call wed_sql.%s() within a security-restricted operation", get_func_name(function))));
+}
+
 /*
  * A call of a function of the extension, as its owner: of an SQL function that
  * has our own arguments, and the caller's name behind them.
@@ -87,12 +95,7 @@ begin_call_into(FunctionCallInfo fcinfo, const char *query, DestReceiver *dest, 
 	NameData	caller_name;
 	NullableDatum name = {NameGetDatum(&caller_name), false};
 
-	if (InSecurityRestrictedOperation())
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot call wed_sql.%s() within a security-restricted operation",
-						get_func_name(fcinfo->flinfo->fn_oid))));
-
+	wed_refuse_if_restricted(fcinfo->flinfo->fn_oid);
 	GetUserIdAndSecContext(&call->caller, &call->sec_context);
 	namestrcpy(&caller_name, GetUserNameFromId(call->caller, false));
 	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &ntypes);
@@ -232,13 +235,6 @@ Datum
 wed_lease(PG_FUNCTION_ARGS)
 {
 	return rows_for_caller(fcinfo, "select * from wed_sql.lease_for($1, $2, $3, $4, $5)");
-}
-
-/* wed_sql.lease_job(flow text, wid bigint, tgid integer, duration interval) -> setof record */
-Datum
-wed_lease_job(PG_FUNCTION_ARGS)
-{
-	return rows_for_caller(fcinfo, "select * from wed_sql.lease_job_for($1, $2, $3, $4, $5)");
 }
 
 /* wed_sql.extend(flow text, wid bigint, tgid integer, lckid text, duration interval) -> timestamptz */

@@ -106,6 +106,21 @@ wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job)
 	return found;
 }
 
+/*
+ * Whether a job is of this transition. One that was fired before the rule was
+ * changed or removed is of the transition that it was fired for.
+ */
+bool
+wed_job_is_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname)
+{
+	const char *now = wed_transition_name(flow, tgid);
+	WedJob		job;
+
+	if (now != NULL && strcmp(now, trname) == 0)
+		return true;
+	return wed_find_job(flow, wid, tgid, &job) && strcmp(job.trname, trname) == 0;
+}
+
 /* Whether the delay of a WED-trigger is over, and its job in the pool. */
 bool
 wed_has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since)

@@ -20,6 +20,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "rewrite/rowsecurity.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -27,6 +28,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 
 PG_FUNCTION_INFO_V1(wed_may_perform_sql);
 PG_FUNCTION_INFO_V1(wed_visible_transitions);
@@ -67,6 +69,29 @@ bool
 wed_may_perform(const WedFlow *flow, Oid user, const char *trname)
 {
 	return wed_may_perform_all(flow, user) || is_granted(flow, user, trname);
+}
+
+/* As wed_sql.visible_transitions() says to the current user. */
+bool
+wed_may_see_jobs(const WedFlow *flow, Oid user, const char *trname)
+{
+	return has_privilege(flow, user, ACL_SELECT) || is_granted(flow, user, trname);
+}
+
+/*
+ * Whether policies of the flow's owner say which instances a role sees. That of
+ * worker roles hides none from those who may perform one of its jobs.
+ */
+bool
+wed_is_filtered(Relation wed_flow, Oid user)
+{
+	List	   *policies;
+
+	if (check_enable_rls(RelationGetRelid(wed_flow), user, true) != RLS_ENABLED)
+		return false;
+	policies = wed_flow->rd_rsdesc->policies;
+	return list_length(policies) != 1 ||
+		strcmp(((RowSecurityPolicy *) linitial(policies))->policy_name, "wed_sql_worker") != 0;
 }
 
 void

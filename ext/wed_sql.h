@@ -121,6 +121,7 @@ typedef struct WedFlow
 	int64		max_states;		/* -1: wed_sql.max_states */
 	Oid			job_pool;
 	Oid			job_pool_pkey;
+	Oid			wed_event;
 	int			nrules;			/* enabled ones only, by tgid */
 	WedRule    *rules;
 	int			nworkers;
@@ -195,6 +196,7 @@ extern void wed_refuse_if_confined(const char *what);
 
 /* definer.c */
 extern void wed_follow_owners(void);
+extern void wed_refuse_if_restricted(Oid function);
 extern void wed_run_as_definer(Oid function, void (*body) (void *), void *arg);
 
 /* restricted.c */
@@ -267,6 +269,7 @@ typedef struct WedJob
 
 extern void wed_complete_locked_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp *stamp);
 extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
+extern bool wed_job_is_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname);
 extern bool wed_has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since);
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
 extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);
@@ -280,6 +283,8 @@ extern int64 wed_state_size(const WedFlow *flow, TupleTableSlot *state, int64 li
 
 /* rights.c */
 extern bool wed_may_perform(const WedFlow *flow, Oid user, const char *trname);
+extern bool wed_may_see_jobs(const WedFlow *flow, Oid user, const char *trname);
+extern bool wed_is_filtered(Relation wed_flow, Oid user);
 extern void wed_refuse_transition(const WedFlow *flow, const char *trname);
 extern bool wed_may_perform_all(const WedFlow *flow, Oid user);
 extern WedFlow *wed_flow_to_lock(int32 tgid, bool *pending_only);
@@ -353,6 +358,7 @@ extern void wed_shared_sync(int64 timeout_ms);
 extern void wed_refuse_nulls(FunctionCallInfo fcinfo, const char *needed);
 extern Datum *wed_elements(ArrayType *array, Oid type, int *count);
 extern void wed_check_lengths(int a, int b);
+extern Datum wed_bigint_array(Datum *values, int count);
 
 /* clock.c */
 extern int64 wed_monotonic_ms(void);

@@ -17,51 +17,18 @@ revoke all on function wed_sql.check_duration(interval) from public;
 
 comment on function wed_sql.check_duration(interval) is 'An error if no lease can be as long.';
 
--- One line of wed_event for each: work that takes long is to be found in the history while it lasts. It costs a quarter
--- of a lease, and a lease is for what takes long.
-create function wed_sql.take_leases(f wed_sql.flow, wids bigint[], tgids integer[], duration interval, caller name)
-    returns table (wid bigint, tgid integer, trname text, lckid text, payload jsonb, fired_at timestamp with time zone,
-                   attempts integer, last_error text, leased_until timestamp with time zone)
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return query select * from wed_sql.query_planned(format($sql$
-        with free as materialized (
-            select j.wid, j.tgid, j.version
-              from unnest($1, $2) c(wid, tgid)
-              join %1$s j on j.wid = c.wid and j.tgid = c.tgid
-             where j.lckid is null and (j.available_at is null or j.available_at <= clock_timestamp())
-               -- an older one has been withdrawn
-               and not exists (select from %1$s n where n.wid = j.wid and n.tgid = j.tgid and n.version > j.version)
-               for update of j skip locked),
-        leased as (
-            update %1$s j
-               set lckid = gen_random_uuid()::text, leased_until = clock_timestamp() + $3, leased_by = $4
-              from free
-             where j.wid = free.wid and j.tgid = free.tgid and j.version = free.version
-            returning j.*),
-        timed as (
-            insert into wed_sql.timer (flow_id, wid, tgid, kind, version, due_at)
-            select $5, wid, tgid, 'l', version, leased_until from leased
-                on conflict (flow_id, wid, tgid, kind, version) do update set due_at = excluded.due_at),
-        told as (
-            insert into %2$s (wid, version, tgid, trname, event, role, pid)
-            select wid, version, tgid, trname, 'leased', $4, pg_backend_pid() from leased)
-        select l.wid, l.tgid, l.trname, l.lckid, case when s.shown then l.payload end, l.fired_at, l.attempts,
-               case when s.shown then l.last_error end, l.leased_until
-          from leased l, lateral (select wed_sql.shows_jobs($6, l.trname, $4) as shown) s
-         order by l.priority desc, l.fired_at, l.wid, l.tgid
-    $sql$, f.job_pool, f.wed_event), wids, tgids, duration, caller, f.flow_id, f)
-      as (wid bigint, tgid integer, trname text, lckid text, payload jsonb, fired_at timestamp with time zone,
-          attempts integer, last_error text, leased_until timestamp with time zone);
-end
-$$;
+create function wed_sql.take_leases(
+        wed_flow regclass, transition text, wids bigint[], tgids integer[], duration interval, caller name,
+        out wid bigint, out tgid integer, out trname text, out lckid text, out payload jsonb, out fired_at timestamp with time zone,
+        out attempts integer, out last_error text, out leased_until timestamp with time zone)
+    returns setof record
+    language c strict volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_take_leases';
 
-revoke all on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], interval, name) from public;
+revoke all on function wed_sql.take_leases(regclass, text, bigint[], integer[], interval, name) from public;
 
-comment on function wed_sql.take_leases(wed_sql.flow, bigint[], integer[], interval, name) is
-'Leases jobs whose locks this transaction has. Of those that the caller may perform, but not see, it does not return the state.';
+comment on function wed_sql.take_leases(regclass, text, bigint[], integer[], interval, name) is
+'Leases jobs whose locks this transaction has, by priority and age. Of those that the caller may perform, but not see, it does not return the state.';
 
 -- The index has them in this order, those that are leased apart: however many there are, only those are looked at that are
 -- taken, or whose lock others have.
@@ -146,7 +113,7 @@ begin
           from wed_sql.take_free_jobs(f, transition, max_jobs - leased, actions, seen, tried) t;
         exit when wids is null;
         tried := tried || rows;
-        return query select * from wed_sql.take_leases(f, wids, tgids, duration, caller);
+        return query select * from wed_sql.take_leases(f.wed_flow, transition, wids, tgids, duration, caller);
         get diagnostics got = row_count;
         leased := leased + got;
         exit when leased >= max_jobs;
@@ -169,32 +136,16 @@ create function wed_sql.lease(
 comment on function wed_sql.lease(text, text, interval, integer) is
 'Leases up to max_jobs pending jobs of a WED-transition for a time, by priority and age: each under a token (lckid) of its own, with which wed_sql.complete(), extend(), release() and fail() deal with it. No transaction need be open meanwhile.';
 
-create function wed_sql.lease_job_for(flow text, instance bigint, rule integer, duration interval, caller name)
-    returns table (wid bigint, tgid integer, trname text, lckid text, payload jsonb, fired_at timestamp with time zone,
-                   attempts integer, last_error text, leased_until timestamp with time zone)
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    f wed_sql.flow;
-begin
-    if flow is null or instance is null or rule is null then
-        raise exception 'a flow, an instance and a tgid are needed' using errcode = 'null_value_not_allowed';
-    end if;
-    perform wed_sql.check_duration(duration);
-    f := wed_sql.flow_of_job(flow, instance, rule, caller);
-    if (wed_sql.last_rule(rule)).action is null
-       and wed_sql.sees_instance(f, instance, caller)
-       and wed_sql.take_job_lock(instance, rule)
-    then
-        return query select * from wed_sql.take_leases(f, array[instance], array[rule], duration, caller);
-    end if;
-end
-$$;
+create function wed_sql.lease_jobs(
+        flow text, transition text, wids bigint[], tgids integer[], duration interval, max_jobs integer,
+        out wid bigint, out tgid integer, out trname text, out lckid text, out payload jsonb, out fired_at timestamp with time zone,
+        out attempts integer, out last_error text, out leased_until timestamp with time zone)
+    returns setof record
+    language c volatile parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_lease_jobs';
 
-revoke all on function wed_sql.lease_job_for(text, bigint, integer, interval, name) from public;
-
-comment on function wed_sql.lease_job_for(text, bigint, integer, interval, name) is 'Leases one job, for a caller.';
+comment on function wed_sql.lease_jobs(text, text, bigint[], integer[], interval, integer) is
+'Leases the first max_jobs of these jobs of a WED-transition that are to be had, as wed_sql.lease() does: for who knows them from notifications or a look at job_pool.';
 
 create function wed_sql.lease_job(
         flow text, wid bigint, tgid integer, duration interval,
@@ -327,22 +278,6 @@ create function wed_sql.complete(flow text, wid bigint, tgid integer, lckid text
 
 comment on function wed_sql.complete(text, bigint, integer, text, jsonb) is
 'Completes a leased job: sets the WED-attributes that are keys of state to their values, with the caller''s rights, and leaves the others as they are. WED16 if the lease has ended.';
-
--- Called by wed_sql.complete(), as the extension's owner, under any search_path: no operators there.
-create function wed_sql.lease_completed(flow_id integer, wid bigint, tgid integer) returns void
-    language plpgsql volatile
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-as $$
-begin
-    perform wed_sql.remove_timers(f, lease_completed.wid, lease_completed.tgid, '{l}')
-       from wed_sql.flow f where f.flow_id = lease_completed.flow_id;
-end
-$$;
-
-revoke all on function wed_sql.lease_completed(integer, bigint, integer) from public;
-
-comment on function wed_sql.lease_completed(integer, bigint, integer) is 'Removes the timer of a lease.';
 
 create function wed_sql.sweep_lease(f wed_sql.flow, wid bigint, tgid integer, version bigint) returns void
     language plpgsql

@@ -11,70 +11,105 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// leased is a job that was leased, or none.
+type leased struct {
+	job   *Job
+	begin time.Time // a moment before its lease began
+}
+
 // lease takes one of the jobs for a time, gives back the connection, performs
-// the job without one, and completes it in a short transaction. Its error is
-// final.
+// the job without one, and completes it in a short transaction, with which it
+// leases the next one. It reports how many it has found. Its error is final.
 func (d *duty) lease(ctx, jobs context.Context, conn *pgx.Conn, keys []key) (found int, err error) {
-	begin := time.Now()
+	next := leased{begin: time.Now()}
 	takeCtx, cancel := taking(ctx, jobs)
-	job, err := d.pool.lease(takeCtx, conn, keys, d.options.Lease)
-	if job != nil && ctx.Err() != nil {
-		if e := d.pool.release(takeCtx, conn, job); e != nil {
-			d.logOf(job).Warn("the job is leased until its lease ends", "reason", e)
-		}
-		job, err = nil, ctx.Err()
-	}
+	next.job, err = d.pool.lease(takeCtx, conn, keys, d.options.Lease)
 	cancel()
-	switch {
-	case err != nil:
+	if err != nil {
 		err = d.notClaimed(ctx, conn, keys, err)
-	case job == nil:
-		d.queue.done(gone, keys...)
-	default:
-		d.queue.tried(keys, job.key())
-	}
-	d.conns.put(conn)
-	if job == nil {
+		d.conns.put(conn)
 		return 0, err
 	}
-	d.metrics.running.Add(1)
-	defer d.metrics.running.Add(-1)
-	d.queue.done(d.performLeased(jobs, job, begin), job.key())
-	return 1, nil
+	d.tried(keys, next.job)
+	d.conns.put(conn)
+	for next.job != nil {
+		if ctx.Err() != nil {
+			d.letGo(jobs, next.job)
+			return found, ctx.Err()
+		}
+		found++
+		next = d.performLeased(ctx, jobs, next)
+	}
+	return found, nil
+}
+
+// tried tells the queue which of the jobs was leased, if one was.
+func (d *duty) tried(keys []key, job *Job) {
+	if job == nil {
+		d.queue.done(gone, keys...)
+		return
+	}
+	d.queue.tried(keys, job.key())
+}
+
+// letGo gives back a job that is not begun, because the worker is to stop.
+func (d *duty) letGo(jobs context.Context, job *Job) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(jobs), takeGrace)
+	defer cancel()
+	conn, err := d.conns.get(ctx)
+	if err == nil {
+		err = d.pool.release(ctx, conn, job)
+		d.conns.put(conn)
+	}
+	if err != nil {
+		d.logOf(job).Warn("the job is leased until its lease ends", "reason", err)
+	}
+	d.queue.giveBack([]key{job.key()})
 }
 
 // performLeased runs the handler, while the lease is kept, and completes the job.
-func (d *duty) performLeased(jobs context.Context, job *Job, begin time.Time) outcome {
-	ctx, lose := context.WithCancelCause(jobs)
+// It returns the one that was leased with that, unless ctx has ended.
+func (d *duty) performLeased(ctx, jobs context.Context, l leased) (next leased) {
+	job := l.job
+	d.metrics.running.Add(1)
+	defer d.metrics.running.Add(-1)
+	jobCtx, lose := context.WithCancelCause(jobs)
 	defer lose(nil)
-	ctx, span := d.spans.transaction(ctx, []*Job{job}, begin)
+	jobCtx, span := d.spans.transaction(jobCtx, []*Job{job}, l.begin)
 	defer span.End()
-	k := &keeper{duty: d, job: job, lose: lose, until: begin.Add(d.options.Lease)}
-	keepCtx, stop := context.WithCancel(ctx)
+	k := &keeper{duty: d, job: job, lose: lose, until: l.begin.Add(d.options.Lease)}
+	keepCtx, stop := context.WithCancel(jobCtx)
 	var group errgroup.Group
 	group.Go(func() error {
 		k.keep(keepCtx)
 		return nil
 	})
 
-	state, err := d.call(ctx, job, nil)
-	took := time.Since(begin)
+	state, err := d.call(jobCtx, job, nil)
+	took := time.Since(l.begin)
 	d.metrics.took(took)
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	if err == nil && jobCtx.Err() != nil {
+		err = context.Cause(jobCtx)
 	}
 	if err == nil {
-		err = k.complete(ctx, state)
+		next, err = k.complete(jobCtx, state, func() []key {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return d.queue.more()
+		})
 	}
 	stop()
 	_ = group.Wait()
 	if err == nil {
 		d.logOf(job).Debug("done", "took", took)
 		d.metrics.count(outcomeCompleted, 1)
-		return completed
+		d.queue.done(completed, job.key())
+		return next
 	}
 	failSpan(span, err)
-	return d.settleLeased(jobs, job, err, took)
+	d.queue.done(d.settleLeased(jobs, job, err, took), job.key())
+	return next
 }
 
 // settleLeased gives back a job that was not completed, and says when it is to be redone.
@@ -163,25 +198,27 @@ func (k *keeper) extend(ctx context.Context) error {
 	return nil
 }
 
-// complete completes the job. What took long is not redone because of a race or
-// a lost connection: it tries again, for as long as a lease lasts.
-func (k *keeper) complete(ctx context.Context, state State) error {
+// complete completes the job, and leases one of those that more hands out with
+// it. What took long is not redone because of a race or a lost connection: it tries
+// again, for as long as a lease lasts.
+func (k *keeper) complete(ctx context.Context, state State, more func() []key) (next leased, err error) {
 	patience := time.Now().Add(k.duty.options.Lease)
 	for attempt := 0; ; attempt++ {
-		again, err := k.tryComplete(ctx, state)
+		next, again, err := k.tryComplete(ctx, state, more)
 		if err == nil || !again || time.Now().After(patience) {
-			return err
+			return next, err
 		}
+		more = func() []key { return nil } // nothing is to hold it up then
 		k.duty.logOf(k.job).Debug("could not complete the job yet, will try again", "error", err, "attempt", attempt+1)
 		if sleep(ctx, backoff(10*time.Millisecond, time.Second, attempt)) != nil {
-			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+			return leased{}, fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
 	}
 }
 
 // tryComplete reports whether it may succeed later, if it does not now. The
 // lease is not extended meanwhile: that would wait for this transaction.
-func (k *keeper) tryComplete(ctx context.Context, state State) (again bool, err error) {
+func (k *keeper) tryComplete(ctx context.Context, state State, more func() []key) (next leased, again bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	// Nothing is to be gained by a connection that comes after the lease.
@@ -192,18 +229,44 @@ func (k *keeper) tryComplete(ctx context.Context, state State) (again bool, err 
 	}
 	cancel()
 	if err != nil {
-		return false, err
+		return leased{}, false, err
 	}
 	defer k.duty.conns.put(conn)
-	err = k.duty.pool.completeLeased(ctx, conn, k.job, state)
+	next, err = k.write(ctx, conn, state, more)
 	switch {
 	case err == nil:
-		return false, nil
+		return next, false, nil
 	case ctx.Err() != nil:
-		return false, fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		return leased{}, false, fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 	}
 	// If a lost connection has committed, the next attempt does not find the job.
-	return conn.IsClosed() || judge(err) == soon, fmt.Errorf("write the new state: %w", err)
+	return leased{}, conn.IsClosed() || judge(err) == soon, fmt.Errorf("write the new state: %w", err)
+}
+
+// write writes the new state; and leases the next job in the same transaction,
+// unless the handler has something to write there, too.
+func (k *keeper) write(ctx context.Context, conn *pgx.Conn, state State, more func() []key) (next leased, err error) {
+	d := k.duty
+	var keys []key
+	if len(k.job.last) == 0 {
+		keys = more()
+	}
+	if len(keys) == 0 {
+		return leased{}, d.pool.completeLeased(ctx, conn, k.job, state)
+	}
+	next.begin = time.Now()
+	var written bool
+	next.job, written, err = d.pool.completeAndLease(ctx, conn, k.job, state, keys, d.options.Lease)
+	if err == nil {
+		d.tried(keys, next.job)
+		return next, nil
+	}
+	d.queue.giveBack(keys)
+	if written && !conn.IsClosed() && ctx.Err() == nil {
+		// it was the lease that failed, and has taken the state with it
+		err = d.pool.completeLeased(ctx, conn, k.job, state)
+	}
+	return leased{}, err
 }
 
 // lostLease tells whether err means that the token is worth nothing any more.

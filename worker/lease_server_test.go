@@ -311,3 +311,44 @@ func TestAnErrorThatIsIgnoredBeforeTheCommitIsAFailedAttempt(t *testing.T) {
 		t.Errorf("what happened: %s", got)
 	}
 }
+
+// One commit for each job, but where the worker looks at the pool in between.
+func TestALeasedJobIsCompletedTogetherWithTheLeaseOfTheNextOne(t *testing.T) {
+	s := newServer(t, oneStep)
+	s.exec("insert into wed_flow (note) select 'x' from generate_series(1, 30)")
+	s.exec("select wed_sql.sync()")
+	of := s.leased("work", returns(State{"v": 1}))
+	of.Concurrency = 1
+	s.start(of)
+	s.untilAllFinal()
+	if n := get[int64](s, "select count(*) from wed_event e join wed_flow f on f.xmin = e.xmin where e.event = 'leased' and f.wid <> e.wid"); n < 20 {
+		t.Errorf("%d of 30 jobs were leased with the completion of another one", n)
+	}
+	if n := get[int64](s, "select count(*) from wed_sql.timer"); n != 0 {
+		t.Errorf("%d timers are left", n)
+	}
+}
+
+func TestALeaseThatFailsTakesNoCompletionWithIt(t *testing.T) {
+	s := newServer(t, oneStep+ledger)
+	s.exec("insert into wed_flow (note) select 'x' from generate_series(1, 3)")
+	s.exec("select wed_sql.sync()")
+	// who leases the second job fails
+	s.exec(`create function no_lease() returns trigger language plpgsql set search_path from current as $$
+		begin
+			if (select count(*) from wed_event where event = 'leased') = 1 then
+				raise 'no lease now';
+			end if;
+			return new;
+		end $$`)
+	s.exec("create trigger no_lease before insert on wed_event for each row execute function no_lease()")
+	of := s.leased("work", returns(State{"v": 1}))
+	of.Concurrency, of.Logger = 1, quiet
+	s.start(of)
+	s.until("select exists (select from wed_instance where status = 'F')")
+	s.exec("drop trigger no_lease on wed_event")
+	s.untilAllFinal()
+	if n := get[int64](s, "select count(*) from wed_event where event <> 'leased'"); n != 0 {
+		t.Errorf("%d failures were counted", n)
+	}
+}

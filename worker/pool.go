@@ -134,6 +134,9 @@ const (
 	claimJobs = `select wid, tgid, version, fired_at, payload, attempts, timeout::text, extract(epoch from timeout)::float8
 		from wed_sql.claim_jobs($1, $2, $3, $4, $5)`
 	completeJobs = "select wed_sql.complete_jobs($1, $2, $3)"
+	leaseJobs    = `select wid, tgid, fired_at, payload, attempts, lckid
+		from wed_sql.lease_jobs($1, $2, $3, $4, $5::text::interval, 1)`
+	completeLeased = "select wed_sql.complete($1, $2, $3, $4, $5::jsonb)"
 )
 
 // claim begins a transaction and locks the first of the jobs that are pending
@@ -152,10 +155,7 @@ func (p *pool) claim(ctx context.Context, conn *pgx.Conn, keys []key, most int) 
 // queueClaim adds the begin of a transaction to a batch, and a claim in it, whose
 // jobs will be in jobs.
 func (p *pool) queueClaim(batch *pgx.Batch, conn *pgx.Conn, keys []key, most int, jobs *[]*Job) {
-	wids, tgids := make([]int64, len(keys)), make([]int32, len(keys))
-	for i, k := range keys {
-		wids[i], tgids[i] = k.wid, k.tgid
-	}
+	wids, tgids := split(keys)
 	// Read committed, whatever the default: a job is read as it is under its lock.
 	batch.Queue("begin isolation level read committed read write")
 	batch.Queue(claimJobs, p.flow, p.transition, wids, tgids, most).Query(func(rows pgx.Rows) error {
@@ -168,6 +168,14 @@ func (p *pool) queueClaim(batch *pgx.Batch, conn *pgx.Conn, keys []key, most int
 		}
 		return rows.Err()
 	})
+}
+
+func split(keys []key) (wids []int64, tgids []int32) {
+	wids, tgids = make([]int64, len(keys)), make([]int32, len(keys))
+	for i, k := range keys {
+		wids[i], tgids[i] = k.wid, k.tgid
+	}
+	return wids, tgids
 }
 
 // sortOut tells which of the keys' jobs were claimed. If none was, it ends the
@@ -242,25 +250,28 @@ func (p *pool) complete(ctx context.Context, conn *pgx.Conn, jobs []*Job, states
 // lease takes the first of the jobs that is to be had, for a time, outside of any
 // transaction. It returns nil without such a job.
 func (p *pool) lease(ctx context.Context, conn *pgx.Conn, keys []key, length time.Duration) (*Job, error) {
-	wids, tgids := make([]int64, len(keys)), make([]int32, len(keys))
-	for i, k := range keys {
-		wids[i], tgids[i] = k.wid, k.tgid
+	job, err := p.leased(conn.QueryRow(ctx, leaseJobs, p.leaseArgs(keys, length)...))
+	if err != nil {
+		return nil, fmt.Errorf("lease a job: %w", err)
 	}
+	return job, nil
+}
+
+// leaseArgs are the arguments of leaseJobs.
+func (p *pool) leaseArgs(keys []key, length time.Duration) []any {
+	wids, tgids := split(keys)
+	return []any{p.flow, p.transition, wids, tgids, formatInterval(length)}
+}
+
+// leased reads the job that leaseJobs returns; nil if there is none.
+func (p *pool) leased(row pgx.Row) (*Job, error) {
 	job := &Job{Flow: p.flow, TrName: p.transition, session: closedSession(errLeased)}
-	// The limit ends it: none is leased but the one that is returned.
-	err := conn.QueryRow(ctx, `select l.wid, l.tgid, l.fired_at, l.payload, l.attempts, l.lckid
-		from (select c.wid, c.tgid from rows from (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::integer[])) as c (wid, tgid)
-			where exists (select from `+pgx.Identifier{p.flow, "job_pool"}.Sanitize()+` p
-				where p.wid = c.wid and p.tgid = c.tgid and p.trname = $3)
-			offset 0) c,
-			lateral wed_sql.lease_job($4, c.wid, c.tgid, $5::text::interval) l
-		limit 1`, pgx.QueryExecModeCacheDescribe, wids, tgids, p.transition, p.flow, formatInterval(length)).
-		Scan(&job.WID, &job.TGID, &job.FiredAt, (*[]byte)(&job.Payload), &job.Attempts, &job.token)
+	err := row.Scan(&job.WID, &job.TGID, &job.FiredAt, (*[]byte)(&job.Payload), &job.Attempts, &job.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("lease a job: %w", err)
+		return nil, err
 	}
 	return job, nil
 }
@@ -284,23 +295,54 @@ func (p *pool) release(ctx context.Context, conn *pgx.Conn, job *Job) error {
 	return nil
 }
 
+// tokenArgs are the arguments of completeLeased.
+func (p *pool) tokenArgs(job *Job, state State) ([]any, error) {
+	values, err := json.Marshal(state)
+	if err != nil {
+		return nil, fmt.Errorf("encode the new state: %w", err)
+	}
+	return []any{p.flow, job.WID, job.TGID, job.token, string(values)}, nil
+}
+
+// completeAndLease writes the new state of a leased job, and leases the first of
+// the next ones that is to be had, in one transaction and one round trip. written
+// tells whether it came as far as the lease. next is nil without such a job.
+func (p *pool) completeAndLease(ctx context.Context, conn *pgx.Conn, job *Job, state State, keys []key, length time.Duration) (
+	next *Job, written bool, err error) {
+	args, err := p.tokenArgs(job, state)
+	if err != nil {
+		return nil, false, err
+	}
+	var batch pgx.Batch // without a begin, it is a transaction of its own
+	batch.Queue(completeLeased, args...).Exec(func(pgconn.CommandTag) error {
+		written = true
+		return nil
+	})
+	batch.Queue(leaseJobs, p.leaseArgs(keys, length)...).QueryRow(func(row pgx.Row) error {
+		next, err = p.leased(row)
+		return err
+	})
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, written, err
+	}
+	return next, true, nil
+}
+
 // completeLeased writes the new state of a leased job, and what is to be written
 // with it, in a transaction of its own.
 func (p *pool) completeLeased(ctx context.Context, conn *pgx.Conn, job *Job, state State) error {
-	values, err := json.Marshal(state)
+	args, err := p.tokenArgs(job, state)
 	if err != nil {
-		return fmt.Errorf("encode the new state: %w", err)
+		return err
 	}
-	const complete = "select wed_sql.complete($1, $2, $3, $4, $5::jsonb)"
-	args := []any{p.flow, job.WID, job.TGID, job.token, string(values)}
 	if len(job.last) == 0 {
-		_, err := conn.Exec(ctx, complete, args...)
+		_, err := conn.Exec(ctx, completeLeased, args...)
 		return err
 	}
 	var batch pgx.Batch
 	batch.Queue("begin isolation level read committed read write")
 	// First: under the lock that it takes, the lease cannot be lost any more.
-	batch.Queue(complete, args...)
+	batch.Queue(completeLeased, args...)
 	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return p.undo(conn, err)
 	}

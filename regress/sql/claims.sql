@@ -138,6 +138,18 @@ select complete_jobs('trip', array[:last - 1], '{"{\"seat\": \"10A\"}"}');
 commit;
 select wid, seat, nights from wed_flow where wid >= :last - 1 order by wid;
 
+-- a job keeps the name of the transition that it was fired for
+insert into wed_flow (price) values (3) returning wid as named \gset
+select sync();
+update wed_trig set trname = 'settle' where trname = 'pay';
+begin;
+select count(*) from claim_jobs('trip', 'settle', array[:named], array[:pay], 1);
+select count(*) from claim_jobs('trip', 'pay', array[:named], array[:pay], 1);
+select complete_jobs('trip', array[:named], '{"{\"paid\": true}"}');
+commit;
+select sync();
+select trw, trf from wed_trace where wid = :named and version = 1;
+
 reset search_path;
 select wed_sql.drop_flow('trip');
 drop owned by wed_sql_booker, wed_sql_payer, wed_sql_tenant;

@@ -172,6 +172,48 @@ select * from pg_temp.unleased(format($$select wed_sql.fail('trip', %s, %s, 'x',
 select wed_sql.complete('trip', :wid, :job, :'token2', $$seat = '9z'$$);
 reset role;
 
+-- of many that are known, the first that are to be had; no lock of the others is kept
+insert into wed_flow (price) select 90 + n from generate_series(1, 5) n;
+select wed_sql.sync();
+select min(wid) as first from wed_flow where price > 90 and price < 96 \gset
+set role wed_sql_booker;
+begin;
+-- under any search_path
+create function pg_temp.same(bigint, bigint) returns boolean language sql as 'select true';
+create operator pg_temp.= (leftarg = bigint, rightarg = bigint, procedure = pg_temp.same);
+set local search_path = pg_temp, pg_catalog;
+select wid - :first as nth, tgid = :book as book, trname, length(lckid), payload ->> 'price' as price, attempts, last_error,
+       leased_until > now() + interval '59 minutes' as lasts
+  from wed_sql.lease_jobs('trip', 'book', array[:first + 3, 99999, :first, -1, :first + 1, :first + 2], array[:book, :book, :book, :book, :pay, :book], '1 hour', 2);
+reset role;
+select wid - :first as nth, tgid = :book as book from wed_sql.job_lock where wid between :first and :first + 4 order by 1;
+commit;
+set role wed_sql_booker;
+select wid - :first as nth from wed_sql.lease_jobs('trip', 'book', array[:first + 3, :first + 2], array[:book, :book], '1 hour', 5);
+select count(*) from wed_sql.lease_jobs('trip', 'book', array[:first + 3, :first + 2], array[:book, :book], '1 hour', 5);
+select count(*) from wed_sql.lease_jobs('trip', 'book', '{}', '{}', '1 hour', 5);
+select count(*) from wed_sql.lease_jobs('trip', 'book', array[:first + 1], array[:book], '1 hour', 0);
+reset role;
+select wid - :first as nth, leased_by from job_pool where wid between :first and :first + 4 and lckid is not null order by 1;
+select wid - :first as nth, kind from wed_sql.timer where wid between :first and :first + 4 order by 1;
+select wid - :first as nth, trname, event, role from wed_event where wid between :first and :first + 4 order by event_id;
+-- one transaction completes a job, and leases the next one
+set role wed_sql_booker;
+begin;
+select wed_sql.complete('trip', wid, tgid, lckid, '{"seat": "3c"}'::jsonb) from job_pool where wid = :first + 3 and tgid = :book;
+select wid - :first as nth from wed_sql.lease_jobs('trip', 'book', array[:first + 3, :first + 4], array[:book, :book], '1 hour', 2);
+commit;
+reset role;
+select wid - :first as nth, tgid = :book as book from wed_sql.timer where wid between :first and :first + 4 order by 1;
+-- a job keeps the name of the transition that it was fired for
+update wed_trig set trname = 'reserve' where tgid = :book;
+select count(*) from wed_sql.lease_jobs('trip', 'reserve', array[:first + 1], array[:book], '1 hour', 1);
+select trname from wed_sql.lease_jobs('trip', 'book', array[:first + 1], array[:book], '1 hour', 1);
+update wed_trig set trname = 'book' where tgid = :book;
+select wed_sql.release('trip', wid, tgid, lckid) from job_pool where wid between :first and :first + 4 and lckid is not null;
+select (wed_sql.operate('trip.wed_flow', wid, 'cancel')).status from wed_flow where wid between :first and :first + 4;
+select wed_sql.sync();
+
 -- a leased job of an instance that ends, or is suspended
 select wed_sql.release('trip', wid, tgid, lckid) from job_pool where lckid is not null;
 select wid, tgid as job, lckid as token from wed_sql.lease('trip', 'book', '1 hour', 1) \gset
@@ -222,6 +264,9 @@ set role wed_sql_tenant;
 select count(*) from wed_flow where wid in (:wid, :other);
 select wid = :wid as own, payload ->> 'price' as price, last_error from wed_sql.lease('trip', 'book', '1 hour', 100);
 select count(*) from wed_sql.lease_job('trip', :other, :book, '1 hour');
+select wid = :wid as own, lckid as token from wed_sql.lease_jobs('trip', 'pay', array[:other, :wid], array[:pay, :pay], '1 hour', 2) \gset
+\echo :own
+select wed_sql.release('trip', :wid, :pay, :'token') as released;
 select wed_sql.fail('trip', :other, :book, 'x') as hidden, wed_sql.fail('trip', :wid, :pay, 'x') as own;
 reset role;
 select wid = :wid as own, trname, attempts, leased_by from job_pool where wid in (:wid, :other) order by 1, 2;
@@ -238,8 +283,14 @@ select * from pg_temp.unleased(format($$select wed_sql.release('trip', 1, %s, 'x
 select * from pg_temp.unleased(format($$select wed_sql.extend('trip', 1, %s, 'x', '1 hour')$$, :pay)) \gx
 select * from pg_temp.unleased(format($$select wed_sql.complete('trip', 1, %s, 'x', 'seat = null')$$, :pay)) \gx
 select * from pg_temp.unleased($$select * from wed_sql.lease_for('trip', 'book', '1 hour', 1, 'wed_sql_booker')$$) \gx
-select * from pg_temp.unleased($$select wed_sql.lease_completed(1, 1, 1)$$) \gx
+select * from pg_temp.unleased(format($$select * from wed_sql.lease_jobs('trip', 'pay', '{1}', '{%s}', '1 hour', 1)$$, :pay)) \gx
+select * from pg_temp.unleased($$select * from wed_sql.take_leases('trip.wed_flow', 'book', '{1}', '{1}', '1 hour', 'wed_sql_booker')$$) \gx
 reset role;
+select * from pg_temp.unleased($$select * from wed_sql.lease_job('trip', 1, 999, '1 hour')$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease_job('trip', 1, null, '1 hour')$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease_jobs('trip', 'book', '{1}', '{1,2}', '1 hour', 1)$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease_jobs('trip', 'book', '{1}', '{1}', '-1 hour', 1)$$) \gx
+select * from pg_temp.unleased($$select * from wed_sql.lease_jobs('nowhere', 'book', '{1}', '{1}', '1 hour', 1)$$) \gx
 select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'fly', '1 hour')$$) \gx
 select * from pg_temp.unleased($$select * from wed_sql.lease('nowhere', 'book', '1 hour')$$) \gx
 select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', '0')$$) \gx
@@ -248,6 +299,10 @@ select * from pg_temp.unleased($$select * from wed_sql.lease('trip', 'book', '1 
 select * from pg_temp.unleased($$select * from wed_sql.lease('trip', null, '1 hour')$$) \gx
 -- what the engine does itself is not to be leased
 select count(*) from wed_sql.lease('trip', 'by_itself', '1 hour');
+select tgid as itself from wed_trig where trname = 'by_itself' \gset
+insert into job_pool (wid, tgid, trname, payload, fired_at, version) select 1, :itself, 'by_itself', '{}', now(), 0;
+select count(*) from wed_sql.lease_job('trip', 1, :itself, '1 hour');
+delete from job_pool where tgid = :itself;
 
 reset search_path;
 select wed_sql.drop_flow('trip');

@@ -80,4 +80,5 @@ select pg_temp.wait_for($$(select status from bad.wed_instance where wid = 6) = 
 
 drop function bad.meddle();
 select wed_sql.drop_flow('bad'), wed_sql.drop_flow('good');
-select count(*) from wed_sql.timer;
+-- what was being put off at that moment is forgotten when it is due
+select pg_temp.wait_for('not exists (select from wed_sql.timer)');
