@@ -31,6 +31,7 @@
 #include "utils/rls.h"
 
 PG_FUNCTION_INFO_V1(wed_may_perform_sql);
+PG_FUNCTION_INFO_V1(wed_is_filtered_sql);
 PG_FUNCTION_INFO_V1(wed_visible_transitions);
 PG_FUNCTION_INFO_V1(wed_has_visible_job);
 
@@ -134,6 +135,19 @@ wed_may_perform_sql(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(wed_may_perform(flow_of(PG_GETARG_OID(1)), PG_GETARG_OID(0),
 								   text_to_cstring(PG_GETARG_TEXT_PP(2))));
+}
+
+/*
+ * wed_sql.is_filtered(wed_flow regclass, role oid) -> boolean
+ */
+Datum
+wed_is_filtered_sql(PG_FUNCTION_ARGS)
+{
+	Relation	wed_flow = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	bool		filtered = wed_is_filtered(wed_flow, PG_GETARG_OID(1));
+
+	relation_close(wed_flow, AccessShareLock);
+	PG_RETURN_BOOL(filtered);
 }
 
 /*

@@ -100,7 +100,7 @@ begin
     -- what the engine does itself
     actions := array(select r.tgid from wed_sql.rule r
                       where r.flow_id = f.flow_id and r.valid_until = 9223372036854775807 and r.action is not null);
-    if wed_sql.is_filtered(f, caller) then
+    if wed_sql.is_filtered(f.wed_flow, quote_ident(caller)::regrole) then
         execute format('select array_agg(distinct j.wid) from %s j
                          where j.trname = $1 and j.lckid is null and (j.available_at is null or j.available_at <= clock_timestamp())', f.job_pool)
            into seen using transition;

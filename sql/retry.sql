@@ -321,25 +321,14 @@ revoke all on function wed_sql.flow_of_job(text, bigint, integer, name) from pub
 comment on function wed_sql.flow_of_job(text, bigint, integer, name) is
 'The flow of this name; an error unless it has such a WED-trigger, and the caller may perform its WED-transition.';
 
--- The policies that the owner of a flow has put on wed_flow hold here, too. That of worker roles (wed_sql.grant_worker)
--- hides no instance from those who may perform one of its jobs.
-create function wed_sql.is_filtered(f wed_sql.flow, caller name) returns boolean
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return exists (
-        select from pg_class c, pg_roles r
-         where c.oid = f.wed_flow and c.relrowsecurity and r.rolname = caller
-           and not r.rolsuper and not r.rolbypassrls
-           and (c.relforcerowsecurity or not pg_has_role(r.oid, c.relowner, 'usage'))
-           and array(select p.polname from pg_policy p where p.polrelid = c.oid) <> '{wed_sql_worker}');
-end
-$$;
+-- The policies that the owner of a flow has put on wed_flow hold here, too.
+create function wed_sql.is_filtered(wed_flow regclass, role oid) returns boolean
+    language c strict stable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_is_filtered_sql';
 
-revoke all on function wed_sql.is_filtered(wed_sql.flow, name) from public;
+revoke all on function wed_sql.is_filtered(regclass, oid) from public;
 
-comment on function wed_sql.is_filtered(wed_sql.flow, name) is
+comment on function wed_sql.is_filtered(regclass, oid) is
 'Whether policies of row security say which instances a role sees.';
 
 create function wed_sql.seen_by(f wed_sql.flow, wids bigint[], caller name) returns bigint[]
@@ -361,7 +350,7 @@ create function wed_sql.sees_instance(f wed_sql.flow, wid bigint, caller name) r
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return not wed_sql.is_filtered(f, caller)
+    return not wed_sql.is_filtered(f.wed_flow, quote_ident(caller)::regrole)
            or coalesce(wid = any (wed_sql.seen_by(f, array[wid], caller)), false);
 end
 $$;
@@ -370,23 +359,6 @@ revoke all on function wed_sql.sees_instance(wed_sql.flow, bigint, name) from pu
 
 comment on function wed_sql.sees_instance(wed_sql.flow, bigint, name) is
 'Whether a role sees an instance, as far as row security is concerned.';
-
--- As wed_sql.visible_transitions() says to the current user.
-create function wed_sql.shows_jobs(f wed_sql.flow, transition text, caller name) returns boolean
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return has_table_privilege(caller, f.wed_flow, 'select')
-           or exists (select from wed_sql.worker w
-                       where w.flow_id = f.flow_id and w.trname = transition and pg_has_role(caller, w.role, 'usage'));
-end
-$$;
-
-revoke all on function wed_sql.shows_jobs(wed_sql.flow, text, name) from public;
-
-comment on function wed_sql.shows_jobs(wed_sql.flow, text, name) is
-'Whether a role may see the jobs of a WED-transition: it may SELECT the whole of wed_flow, or was named to wed_sql.grant_worker().';
 
 create function wed_sql.refuse_lease(f wed_sql.flow, wid bigint, tgid integer, claimed boolean, leased_until timestamp with time zone) returns void
     language plpgsql stable

@@ -105,7 +105,7 @@ func rollBack(ctx context.Context, w World) error {
 			} else if errors.Is(err, ErrSkipped) {
 				err = nil
 			}
-			if isCode(err, "57P01") { // its time was over, and so is the session
+			if isCode(err, "57P01") || conn.IsClosed() { // its time was over, and so is the session
 				return nil
 			}
 			if err != nil {
