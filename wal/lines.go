@@ -273,7 +273,8 @@ func intArray(elements []fold.Rule) string {
 }
 
 // stamped is the time of a trace line: time, but at least step microseconds behind
-// the line base, if that is not nil.
+// the line base, if that is not nil, or the last one before it, if base is in a gap of
+// the history.
 type stamped struct {
 	time time.Time
 	base *int64
@@ -315,16 +316,19 @@ func (c *clock) next(key instance, version int64, at time.Time) stamped {
 		c.order.MoveToFront(e)
 	}
 	t := e.Value.(*tick)
-	switch {
-	case version == 0:
-		t.at = stamped{time: at}
-	case t.version == version-1 && t.version >= 0:
+	known := t.version >= 0 && t.version < version
+	if known {
 		if earliest := t.at.time.Add(time.Microsecond); at.Before(earliest) {
 			at = earliest
 		}
+	}
+	switch {
+	case version == 0:
+		t.at = stamped{time: at}
+	case known && (t.version == version-1 || t.at.base != nil):
 		t.at.time = at
 		t.at.step++
-	default:
+	default: // also behind a gap: what was healed in between was not by us
 		base := version - 1
 		t.at = stamped{time: at, base: &base, step: 1}
 		c.guesses = append(c.guesses, e)

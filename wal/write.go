@@ -80,7 +80,8 @@ on conflict (flow_id) do update set since = null, error = excluded.error`
 select s.wid, s.version, s.state::jsonb, s.trw, s.trf::text[], s.status::"char",
        case when s.base is null then s.tstmp
             else greatest(s.tstmp, (select p.tstmp + s.step * interval '1 microsecond'
-                                      from %[1]s p where p.wid = s.wid and p.version = s.base)) end,
+                                      from %[1]s p where p.wid = s.wid and p.version <= s.base
+                                     order by p.version desc limit 1)) end,
        s.pending::int[], s.error, s.healed
   from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
               $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::boolean[])
