@@ -106,8 +106,7 @@ wed_claim_jobs(PG_FUNCTION_ARGS)
 		Datum		values[CLAIMED_COLUMNS];
 		bool		nulls[CLAIMED_COLUMNS];
 
-		/* the lock of another transition's job is not ours to take */
-		if (!wed_is_lockable(wid) || !wed_job_is_of(flow, wid, tgid, transition) || !wed_take_job_lock(wid, tgid))
+		if (!wed_take_job_lock_of(flow, wid, tgid, transition))
 			continue;
 		if (read_open_job(statement, key, values, nulls))
 		{

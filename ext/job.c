@@ -110,8 +110,8 @@ wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job)
  * Whether a job is of this transition. One that was fired before the rule was
  * changed or removed is of the transition that it was fired for.
  */
-bool
-wed_job_is_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname)
+static bool
+is_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname)
 {
 	const char *now = wed_transition_name(flow, tgid);
 	WedJob		job;
@@ -119,6 +119,13 @@ wed_job_is_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname)
 	if (now != NULL && strcmp(now, trname) == 0)
 		return true;
 	return wed_find_job(flow, wid, tgid, &job) && strcmp(job.trname, trname) == 0;
+}
+
+/* For who may perform this transition: the lock of another one's job is not his to take. */
+bool
+wed_take_job_lock_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname)
+{
+	return wed_is_lockable(wid) && is_of(flow, wid, tgid, trname) && wed_take_job_lock(wid, tgid);
 }
 
 /* Whether the delay of a WED-trigger is over, and its job in the pool. */

@@ -26,6 +26,7 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
+PG_FUNCTION_INFO_V1(wed_check_duration);
 PG_FUNCTION_INFO_V1(wed_lease_jobs);
 PG_FUNCTION_INFO_V1(wed_lease_job);
 PG_FUNCTION_INFO_V1(wed_take_leases);
@@ -41,16 +42,24 @@ typedef struct Leasing
 	Datum		duration;		/* interval */
 } Leasing;
 
-static void
-check_duration(Datum duration)
+static bool
+is_positive(Datum duration)
 {
 	Interval	none = {0};
 
-	if (!DatumGetBool(DirectFunctionCall1(interval_finite, duration)) ||
-		!DatumGetBool(DirectFunctionCall2(interval_gt, duration, IntervalPGetDatum(&none))))
+	return DatumGetBool(DirectFunctionCall1(interval_finite, duration)) &&
+		DatumGetBool(DirectFunctionCall2(interval_gt, duration, IntervalPGetDatum(&none)));
+}
+
+/* wed_sql.check_duration(duration interval) -> void */
+Datum
+wed_check_duration(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0) || !is_positive(PG_GETARG_DATUM(0)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("duration of a lease must be positive")));
+	PG_RETURN_VOID();
 }
 
 static char *
@@ -187,7 +196,7 @@ take_free_job(const WedFlow *flow, int64 wid, int32 tgid, const char *transition
 {
 	WedJob		job;
 
-	if (!wed_is_lockable(wid) || !wed_job_is_of(flow, wid, tgid, transition) || !wed_take_job_lock(wid, tgid))
+	if (!wed_take_job_lock_of(flow, wid, tgid, transition))
 		return false;
 	if (wed_find_job(flow, wid, tgid, &job) && strcmp(job.trname, transition) == 0 &&
 		job.lckid == NULL && job.available_at <= GetCurrentTimestamp())
@@ -205,8 +214,13 @@ lease_first(Leasing *leasing, Relation wed_flow, Datum *wids, Datum *tgids, int 
 	Oid			function = leasing->fcinfo->flinfo->fn_oid;
 	int			taken = 0;
 
+	if (!wed_may_perform(leasing->flow, leasing->caller, leasing->transition))
+		wed_refuse_transition(leasing->flow, leasing->transition);
 	if (filtered)
+	{
+		leasing->wids = wed_bigint_array(wids, count);
 		wed_run_as_definer(function, read_seen, &seen);
+	}
 	for (int i = 0; i < count && taken < most; i++)
 	{
 		if (filtered && !is_seen(&seen, DatumGetInt64(wids[i])))
@@ -253,12 +267,9 @@ wed_lease_jobs(PG_FUNCTION_ARGS)
 	wids = wed_elements(PG_GETARG_ARRAYTYPE_P(2), INT8OID, &nwids);
 	tgids = wed_elements(PG_GETARG_ARRAYTYPE_P(3), INT4OID, &ntgids);
 	wed_check_lengths(nwids, ntgids);
-	check_duration(PG_GETARG_DATUM(4));
+	(void) DirectFunctionCall1(wed_check_duration, PG_GETARG_DATUM(4));
 	begin_leasing(fcinfo, &leasing, &wed_flow);
 	leasing.transition = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	if (!wed_may_perform(leasing.flow, leasing.caller, leasing.transition))
-		wed_refuse_transition(leasing.flow, leasing.transition);
-	leasing.wids = PG_GETARG_DATUM(2);
 	leasing.duration = PG_GETARG_DATUM(4);
 	lease_first(&leasing, wed_flow, wids, tgids, nwids, PG_GETARG_INT32(5));
 	relation_close(wed_flow, NoLock);
@@ -302,12 +313,9 @@ wed_lease_job(PG_FUNCTION_ARGS)
 	wed_refuse_nulls(fcinfo, "a flow, an instance, a tgid and a duration");
 	wid = PG_GETARG_DATUM(1);
 	tgid = PG_GETARG_DATUM(2);
-	check_duration(PG_GETARG_DATUM(3));
+	(void) DirectFunctionCall1(wed_check_duration, PG_GETARG_DATUM(3));
 	begin_leasing(fcinfo, &leasing, &wed_flow);
 	leasing.transition = transition_of_job(leasing.flow, DatumGetInt64(wid), DatumGetInt32(tgid));
-	if (!wed_may_perform(leasing.flow, leasing.caller, leasing.transition))
-		wed_refuse_transition(leasing.flow, leasing.transition);
-	leasing.wids = wed_bigint_array(&wid, 1);
 	leasing.duration = PG_GETARG_DATUM(3);
 	lease_first(&leasing, wed_flow, &wid, &tgid, 1, 1);
 	relation_close(wed_flow, NoLock);

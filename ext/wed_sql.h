@@ -269,7 +269,7 @@ typedef struct WedJob
 
 extern void wed_complete_locked_job(const WedFlow *flow, int64 wid, const WedPending *pending, WedStamp *stamp);
 extern bool wed_find_job(const WedFlow *flow, int64 wid, int32 tgid, WedJob *job);
-extern bool wed_job_is_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname);
+extern bool wed_take_job_lock_of(const WedFlow *flow, int64 wid, int32 tgid, const char *trname);
 extern bool wed_has_fired(const WedFlow *flow, int64 wid, int32 tgid, int64 since);
 extern bool wed_job_is_leased(const WedJob *job, TimestampTz now);
 extern void wed_check_lease(const WedFlow *flow, int64 wid, const WedJob *job, const char *lckid);

@@ -3,15 +3,8 @@
 -- under the job's lock, and try_lock() gives no lock of a leased job.
 
 create function wed_sql.check_duration(duration interval) returns void
-    language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    if duration is null or not isfinite(duration) or duration <= interval '0' then
-        raise exception 'duration of a lease must be positive' using errcode = 'invalid_parameter_value';
-    end if;
-end
-$$;
+    language c immutable parallel unsafe
+    as 'MODULE_PATHNAME', 'wed_check_duration';
 
 revoke all on function wed_sql.check_duration(interval) from public;
 
